@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/bindings.h"
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "The C++ core of ooospec.";
+  ooospec::bind_tree(module);
+}
