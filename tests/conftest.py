@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings that all tests share."""
+
+from hypothesis import settings
+
+# The same examples on every machine, however slow or busy it is.
+settings.register_profile("ooospec", deadline=None, derandomize=True)
+settings.load_profile("ooospec")
