@@ -35,7 +35,8 @@ HintRecord make_record(std::uint64_t request_id, HintKind kind, std::int64_t cal
   return record;
 }
 
-// Bytes that are not UTF-8 can only come from a writer that is not ours; they must not stop the reader.
+// Bytes that are not UTF-8 can only come from a writer that is not ours; they must not stop the
+// reader.
 py::str text_of(const HintRecord& record) {
   const std::string_view text = record.text();
   PyObject* decoded =
@@ -56,7 +57,8 @@ py::object try_pop(HintRing& ring) {
 }
 
 int shared_fd(const HintRing& ring) {
-  OOOSPEC_REQUIRE(ring.fd() >= 0, "HintRing.fd: expected a ring with shared=True, got a private one");
+  OOOSPEC_REQUIRE(ring.fd() >= 0,
+                  "HintRing.fd: expected a ring with shared=True, got a private one");
   return ring.fd();
 }
 
@@ -105,23 +107,25 @@ void bind_ring(py::module_& module) {
            "Makes an empty ring.\n\n"
            "capacity_bytes: rounded up to a power of two\n"
            "shared: in memory without a name that another process can attach to by `fd`")
-      .def_static("attach", &HintRing::attach, "fd"_a,
-                  "Maps the ring behind a descriptor, which stays the caller's. Raises ValueError if "
-                  "it is no ring, OSError if it is no descriptor.")
+      .def_static(
+          "attach", &HintRing::attach, "fd"_a,
+          "Maps the ring behind a descriptor, which stays the caller's. Raises ValueError if "
+          "it is no ring, OSError if it is no descriptor.")
       .def(
           "try_push",
           [](HintRing& self, std::uint64_t request_id, HintKind kind, std::int64_t call,
              std::int64_t tool, std::int64_t parameter, std::string_view text) {
             return self.try_push(request_id, kind, checked_index("call", call),
-                                 checked_index("tool", tool),
-                                 checked_index("parameter", parameter), text);
+                                 checked_index("tool", tool), checked_index("parameter", parameter),
+                                 text);
           },
           "request_id"_a, "kind"_a, "call"_a, "tool"_a, "parameter"_a, "text"_a = "",
           "Publishes a record, or counts it in `dropped` and returns False: ring full, text above "
           "MAX_TEXT_BYTES, request above MAX_REQUEST_BYTES. Never blocks.")
-      .def("try_pop", &try_pop,
-           "Takes the oldest intact record, or None. Never blocks; what is not intact is counted in "
-           "`torn`.")
+      .def(
+          "try_pop", &try_pop,
+          "Takes the oldest intact record, or None. Never blocks; what is not intact is counted in "
+          "`torn`.")
       .def_property_readonly("fd", &shared_fd,
                              "Descriptor to hand to the other process, closed on exec and with the "
                              "ring. Raises ValueError for a private ring.")

@@ -3,5 +3,6 @@
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The C++ core of ooospec.";
+  ooospec::bind_ring(module);
   ooospec::bind_tree(module);
 }

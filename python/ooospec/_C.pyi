@@ -37,3 +37,79 @@ class DraftTree:
     def probabilities(self) -> npt.NDArray[np.float32]: ...
     @property
     def masks(self) -> npt.NDArray[np.uint64]: ...
+
+class HintKind:
+    """What a record says: common/types.h."""
+
+    FUNCTION: ClassVar[HintKind]
+    VALUE: ClassVar[HintKind]
+    END: ClassVar[HintKind]
+    ERROR: ClassVar[HintKind]
+    __members__: ClassVar[dict[str, HintKind]]
+
+    def __init__(self, value: int) -> None: ...
+    def __int__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+
+class HintRecord:
+    """A hint, immutable: ring/hint_ring.h. Bytes that are not UTF-8 show as U+FFFD in `text`."""
+
+    NO_TOOL: ClassVar[int]
+    MAX_TEXT_BYTES: ClassVar[int]
+
+    def __init__(
+        self,
+        request_id: int,
+        kind: HintKind,
+        call: int,
+        tool: int,
+        parameter: int,
+        text: str = "",
+    ) -> None: ...
+    @property
+    def request_id(self) -> int: ...
+    @property
+    def sequence(self) -> int: ...
+    @property
+    def kind(self) -> HintKind: ...
+    @property
+    def call(self) -> int: ...
+    @property
+    def tool(self) -> int: ...
+    @property
+    def parameter(self) -> int: ...
+    @property
+    def text(self) -> str: ...
+
+class HintRing:
+    """Ring from one writer to one reader: ring/hint_ring.h. Raises ValueError, OSError."""
+
+    RECORD_BYTES: ClassVar[int]
+    MAX_REQUEST_BYTES: ClassVar[int]
+
+    def __init__(self, capacity_bytes: int = 1048576, shared: bool = False) -> None: ...
+    @staticmethod
+    def attach(fd: int) -> HintRing: ...
+    def try_push(
+        self,
+        request_id: int,
+        kind: HintKind,
+        call: int,
+        tool: int,
+        parameter: int,
+        text: str = "",
+    ) -> bool: ...
+    def try_pop(self) -> HintRecord | None: ...
+    @property
+    def fd(self) -> int: ...
+    @property
+    def capacity_bytes(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def torn(self) -> int: ...
