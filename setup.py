@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds `ooospec._C` from csrc/ with ninja; everything else about the package is in pyproject.toml."""
+"""Builds `ooospec._C` from csrc/ with ninja; pyproject.toml says the rest about the package."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compiler() -> str:
     command = os.environ.get("CXX", "c++")
     if shutil.which(shlex.split(command)[0]) is None:
         raise SystemExit(
-            f"ooospec: expected a C++20 compiler (g++ 11 or clang 14, or newer), found no {command!r};"
+            f"ooospec: expected a C++20 compiler (g++ 11, clang 14 or newer), got no {command!r};"
             " install one or name it with CXX=..., or install a wheel."
         )
     return command
@@ -62,7 +62,7 @@ def flags() -> tuple[list[str], list[str]]:
 
 
 class NinjaBuild(build_ext):
-    """Writes a build.ninja of all sources and runs it, so that a rebuild compiles only what changed."""
+    """Writes a build.ninja and runs it, so that a rebuild compiles only what changed."""
 
     def build_extension(self, extension: Extension) -> None:
         import ninja
@@ -94,7 +94,7 @@ class NinjaBuild(build_ext):
         quiet = [] if self.verbose else ["--quiet"]
         command = [str(Path(ninja.BIN_DIR) / "ninja"), *quiet, "-C", str(folder)]
         if subprocess.run(command).returncode != 0:
-            raise SystemExit("ooospec: the C++ core did not compile; the compiler's words are above.")
+            raise SystemExit("ooospec: the C++ core did not compile; see the compiler's message.")
 
 
 def escape(path: str) -> str:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors of the core. A caller's mistake throws with what was expected and what was got; our own mistakes assert.
+// Errors of the core. A caller's mistake throws with what was expected and what was got; our own
+// mistakes assert.
 #pragma once
 
 #include <cassert>
@@ -29,9 +30,9 @@ std::string concat(const Args&... args) {
   } while (false)
 
 // Throws std::out_of_range (Python: IndexError) unless `condition` holds.
-#define OOOSPEC_REQUIRE_INDEX(condition, ...)                   \
-  do {                                                          \
-    if (!(condition)) {                                         \
-      throw std::out_of_range(::ooospec::concat(__VA_ARGS__));  \
-    }                                                           \
+#define OOOSPEC_REQUIRE_INDEX(condition, ...)                  \
+  do {                                                         \
+    if (!(condition)) {                                        \
+      throw std::out_of_range(::ooospec::concat(__VA_ARGS__)); \
+    }                                                          \
   } while (false)

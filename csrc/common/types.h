@@ -10,7 +10,8 @@ namespace ooospec {
 
 using TokenId = std::int32_t;
 
-// Who drafted a token. Values from kExternal on belong to sources from outside, in the order they were added.
+// Who drafted a token. Values from kExternal on belong to sources from outside, in the order they
+// were added.
 enum class Source : std::uint8_t {
   kRoot = 0,       // node 0, the last committed token
   kSchema = 1,     // forced or suggested by format and schema

@@ -25,7 +25,8 @@ class Vocab {
 
   // Returns the bytes of `token`. Raises std::out_of_range for an id outside [0, size()).
   std::string_view bytes(TokenId token) const {
-    OOOSPEC_REQUIRE_INDEX(contains(token), "vocab: expected a token in [0, ", size(), "), got ", token);
+    OOOSPEC_REQUIRE_INDEX(contains(token), "vocab: expected a token in [0, ", size(), "), got ",
+                          token);
     return pieces_[static_cast<std::size_t>(token)];
   }
 

@@ -7,8 +7,8 @@ try:
     from ooospec import _C
 except ImportError as error:
     raise ImportError(
-        "ooospec: the compiled core is missing. Install the package (`pip install .` in a checkout, "
-        f"or a wheel) rather than running from the source folder. Cause: {error}"
+        "ooospec: the compiled core is missing. Install the package (`pip install .` in a "
+        f"checkout, or a wheel) rather than running from the source folder. Cause: {error}"
     ) from error
 
 __all__ = ["_C"]
