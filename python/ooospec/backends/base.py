@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine or a sidecar needs of a model: rows in, logits out, KV in our pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+
+from ooospec.kv import PagePool, Sequence
+
+
+@dataclass
+class Segment:
+    """Rows of one sequence in one launch.
+
+    tokens, positions: one a row; a row's position is its own, siblings of a tree share theirs.
+    mask: bool[n, n]; [i, j]: row j is row i or an ancestor of it. None: the rows are a causal
+    chain.
+    logits: of which rows logits are wanted.
+    """
+
+    sequence: Sequence
+    tokens: Seq[int]
+    positions: Seq[int]
+    mask: torch.Tensor | None = field(default=None)
+    logits: Literal["all", "last", "none"] = "all"
+
+
+class Backend(Protocol):
+    """A loaded model.
+
+    tokenizer: its Hugging Face tokenizer, or None. decodable: ids from here on are padding of the
+    embedding, never chosen.
+    chunk: rows of a prefill chunk. level: how exact its output is known to be. description: one
+    line for people.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    tokenizer: Any
+    decodable: int
+    eos_ids: frozenset[int]
+    context_limit: int
+    chunk: int
+    level: str
+    description: str
+
+    def new_pool(self, num_tokens: int) -> PagePool:
+        """Returns a KV cache with room for `num_tokens` tokens, in the shape this model needs."""
+        ...
+
+    def forward(self, segments: Seq[Segment]) -> list[torch.Tensor]:
+        """Runs one launch; returns float32 logits [rows, V] of each segment, zero rows for "none".
+
+        The KV of a segment's rows go to the slots behind its sequence's length, which must be
+        reserved.
+        Mutates: the pools, and num_rows of the sequences.
+        """
+        ...
+
+    def prefill(
+        self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
+    ) -> torch.Tensor:
+        """Commits `tokens` behind the sequence, in chunks with borders at absolute multiples of
+        `chunk`.
+
+        progress: called with the tokens done after each chunk. Returns float32[V], logits of the
+        last token.
+        """
+        ...
+
+    def measure_costs(self, row_counts: Seq[int]) -> list[float]:
+        """Returns the microseconds of a round of each of `row_counts` rows."""
+        ...
+
+
+def prefill(
+    backend: Backend,
+    sequence: Sequence,
+    tokens: Seq[int],
+    progress: Callable[[int], None] | None = None,
+) -> torch.Tensor:
+    """The prefill that all backends share; see Backend.prefill. Raises ValueError for no tokens."""
+    if not tokens:
+        raise ValueError("prefill: expected at least one token, got none")
+    start, logits = 0, torch.empty(0)
+    while start < len(tokens):
+        first = sequence.length
+        stop = min(len(tokens), start + backend.chunk - first % backend.chunk)
+        rows = tokens[start:stop]
+        wanted: Literal["last", "none"] = "last" if stop == len(tokens) else "none"
+        positions = range(first, first + len(rows))
+        logits = backend.forward([Segment(sequence, rows, positions, logits=wanted)])[0]
+        sequence.keep(range(len(rows)))
+        start = stop
+        if progress is not None:
+            progress(start)
+    return logits[-1]

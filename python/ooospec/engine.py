@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: messages or ids in, an answer out, by any method and always the same one."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import Any
+
+from ooospec.backends.base import Backend
+from ooospec.config import EngineConfig
+from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
+from ooospec.formats import Message, Tool, render, tools_as_json
+from ooospec.kv import PrefixCache, Sequence
+from ooospec.loop import Drafter, Loop, Metrics
+from ooospec.output import FinishReason, Output, Usage
+from ooospec.sampling import Chooser, SamplingParams
+from ooospec.shadow import check_shadow
+from ooospec.tokens import TokenTable
+
+DEFAULT_MAX_TOKENS = 1024
+DEFAULT_CACHE_TOKENS = 32768
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a drafter may know of a request. tools: OpenAI JSON. tenant: whose cache and stores it
+    may use.
+    """
+
+    request_id: int
+    prompt_ids: list[int]
+    params: SamplingParams
+    messages: list[Message] | None = None
+    tools: list[Tool] | None = None
+    tenant: str = ""
+
+
+Method = Callable[[Request], Drafter | None]
+"""Makes the drafter of a request; None means plain decoding."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a round added. text: may lag behind the ids, where a stop string or character is not
+    complete yet.
+    """
+
+    text: str
+    token_ids: list[int]
+    sources: list[int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A finished answer. sources: who drafted each of token_ids (0: nobody, the target wrote it
+    alone).
+    """
+
+    text: str
+    token_ids: list[int]
+    sources: list[int]
+    finish_reason: FinishReason
+    usage: Usage
+    metrics: Metrics
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Engine:
+    """Runs requests on one backend. Safe to use from several threads; rounds of different requests
+    alternate.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        methods: Mapping[str, Method] | None = None,
+        config: EngineConfig | None = None,
+    ) -> None:
+        """methods: drafters by name; "ar" (plain decoding) is always there."""
+        self.backend = backend
+        self.config = config or EngineConfig()
+        self.methods: dict[str, Method] = {"ar": lambda request: None, **(methods or {})}
+        self.tokens = None if backend.tokenizer is None else TokenTable(backend.tokenizer)
+        cache_tokens = self.config.cache_tokens or min(backend.context_limit, DEFAULT_CACHE_TOKENS)
+        self.pool = backend.new_pool(cache_tokens + self.config.max_nodes)
+        self.prefix_cache = PrefixCache(self.pool, backend.chunk)
+        self._lock = threading.Lock()
+        self._request_ids = itertools.count(1)
+
+    def generate(
+        self,
+        messages: Seq[Message],
+        tools: Seq[Tool | Callable[..., Any]] | None = None,
+        *,
+        method: str | Method = "ar",
+        tenant: str = "",
+        **sampling: Any,
+    ) -> Generation:
+        """Returns the answer to a dialogue.
+
+        messages: OpenAI messages, earlier calls and tool results included. tools: OpenAI JSON or
+        typed functions.
+        method: a name in `methods`, or a Method. tenant: requests of one tenant share cached
+        prefixes.
+        sampling: fields of SamplingParams.
+        Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
+        """
+        return _last(self.stream(messages, tools, method=method, tenant=tenant, **sampling))
+
+    def stream(
+        self,
+        messages: Seq[Message],
+        tools: Seq[Tool | Callable[..., Any]] | None = None,
+        *,
+        method: str | Method = "ar",
+        tenant: str = "",
+        **sampling: Any,
+    ) -> Iterator[Delta | Generation]:
+        """Yields a Delta after each round, then the Generation; see generate(). Bad requests raise
+        at once.
+        """
+        rendered_tools = tools_as_json(tools)
+        prompt = render(self.backend.tokenizer, messages, rendered_tools)
+        assert self.tokens is not None  # render() needs a tokenizer too
+        prompt_ids = self.tokens.encode(prompt)
+        request = self._request(
+            prompt_ids, sampling, messages=list(messages), tools=rendered_tools, tenant=tenant
+        )
+        return self._run(request, self._method(method))
+
+    def generate_ids(
+        self,
+        prompt_ids: Seq[int],
+        *,
+        method: str | Method = "ar",
+        tenant: str = "",
+        **sampling: Any,
+    ) -> Generation:
+        """Returns the answer to raw prompt ids; see generate()."""
+        return _last(self.stream_ids(prompt_ids, method=method, tenant=tenant, **sampling))
+
+    def stream_ids(
+        self,
+        prompt_ids: Seq[int],
+        *,
+        method: str | Method = "ar",
+        tenant: str = "",
+        **sampling: Any,
+    ) -> Iterator[Delta | Generation]:
+        """Yields a Delta after each round, then the Generation, for raw prompt ids; see
+        stream().
+        """
+        return self._run(
+            self._request(list(prompt_ids), sampling, tenant=tenant), self._method(method)
+        )
+
+    def _method(self, method: str | Method) -> Method:
+        if callable(method):
+            return method
+        if method not in self.methods:
+            known = ", ".join(sorted(self.methods))
+            raise InvalidRequest(f"method: expected one of {known}, got {method!r}")
+        return self.methods[method]
+
+    def _request(self, prompt_ids: list[int], sampling: dict[str, Any], **rest: Any) -> Request:
+        """Validates what can be known before anything runs."""
+        try:
+            params = SamplingParams(**sampling).seeded()
+        except TypeError as error:
+            raise InvalidRequest(f"sampling: {error}") from error
+        if params.stop and self.tokens is None:
+            raise InvalidRequest(
+                "stop: expected a backend with a tokenizer for stop strings, got none"
+            )
+        if not prompt_ids:
+            raise InvalidRequest("prompt: expected at least one token, got none")
+        bad = [token for token in prompt_ids if not 0 <= token < self.backend.decodable]
+        if bad:
+            raise InvalidRequest(
+                f"prompt: expected ids in [0, {self.backend.decodable}), got {bad[0]}"
+            )
+        if len(prompt_ids) >= self.backend.context_limit:
+            raise PromptTooLong(
+                f"prompt: expected fewer than the {self.backend.context_limit} tokens of the "
+                "context, "
+                f"got {len(prompt_ids)}"
+            )
+        return Request(next(self._request_ids), prompt_ids, params, **rest)
+
+    def _run(self, request: Request, method: Method) -> Iterator[Delta | Generation]:
+        sequence = Sequence(self.pool)
+        drafter: Drafter | None = None
+        try:
+            with self._lock:
+                max_tokens = self._admit(sequence, request)
+            drafter = method(request)
+            loop = self._loop(request, sequence, drafter, max_tokens)
+            cached_tokens = sequence.length
+            with self._lock:
+                loop.start(request.prompt_ids)
+                if self.config.prefix_cache:
+                    self.prefix_cache.insert(sequence, request.prompt_ids, request.tenant)
+            yield self._delta(loop, 0)
+            while loop.output.finish_reason is None:
+                num_sent = len(loop.output.token_ids)
+                with self._lock:
+                    loop.step()
+                    if self.config.shadow:
+                        check_shadow(
+                            self.backend, sequence, request.prompt_ids + loop.output.token_ids[:-1]
+                        )
+                yield self._delta(loop, num_sent)
+        finally:
+            with self._lock:
+                sequence.release()
+            if drafter is not None:
+                drafter.finish()
+        yield self._generation(request, loop, cached_tokens)
+
+    def _admit(self, sequence: Sequence, request: Request) -> int:
+        """Takes pages for prompt, answer and draft rows; returns the most tokens that the answer
+        may have.
+        """
+        num_prompt, wanted = len(request.prompt_ids), request.params.max_tokens
+        room = self.pool.num_pages * self.pool.page_size - self.config.max_nodes - num_prompt
+        limit = self.backend.context_limit - num_prompt
+        limit = min(limit, max(1, min(room, DEFAULT_MAX_TOKENS)) if wanted is None else wanted)
+        if limit > room:
+            raise OutOfPages(
+                f"KV cache: expected prompt and answer within {room + num_prompt} tokens "
+                "(cache_tokens), "
+                f"got {num_prompt} + {limit}"
+            )
+        if self.config.prefix_cache:
+            self.prefix_cache.attach(sequence, request.prompt_ids, request.tenant)
+        num_tokens = num_prompt + limit + self.config.max_nodes
+        self.prefix_cache.evict(-(-num_tokens // self.pool.page_size) - len(sequence.pages))
+        sequence.reserve(num_tokens)
+        return limit
+
+    def _loop(
+        self, request: Request, sequence: Sequence, drafter: Drafter | None, max_tokens: int
+    ) -> Loop:
+        eos_ids = self.backend.eos_ids
+        chooser = Chooser(request.params, self.backend.decodable, eos_ids)
+        pieces = None if self.tokens is None else self.tokens.pieces
+        output = Output(pieces, request.params, eos_ids, max_tokens)
+        return Loop(self.backend, sequence, chooser, output, drafter, self.config.max_nodes)
+
+    @staticmethod
+    def _delta(loop: Loop, num_sent: int) -> Delta:
+        return Delta(loop.output.delta(), loop.output.token_ids[num_sent:], loop.sources[num_sent:])
+
+    def _generation(self, request: Request, loop: Loop, cached_tokens: int) -> Generation:
+        output = loop.output
+        assert output.finish_reason is not None
+        usage = Usage(len(request.prompt_ids), len(output.token_ids), cached_tokens)
+        return Generation(
+            output.text, output.token_ids, loop.sources, output.finish_reason, usage, loop.metrics
+        )
+
+
+def _last(stream: Iterator[Delta | Generation]) -> Generation:
+    for item in stream:
+        if isinstance(item, Generation):
+            return item
+    raise AssertionError("a stream ends with its Generation")

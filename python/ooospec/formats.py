@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages and tools as OpenAI writes them, made ready for a chat template."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from typing import Any
+
+from ooospec.errors import InvalidRequest
+
+Message = dict[str, Any]
+Tool = dict[str, Any]
+
+
+def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> str:
+    """Returns the prompt that the tokenizer's own chat template makes of a dialogue, ready for the
+    answer.
+
+    Raises InvalidRequest for messages that are not valid, or where there is no chat template.
+    """
+    import jinja2
+
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        raise InvalidRequest("messages: expected a tokenizer with a chat template, got none")
+    try:
+        text = tokenizer.apply_chat_template(
+            normalise_messages(messages),
+            tools=list(tools) if tools else None,
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+    except (jinja2.TemplateError, TypeError) as error:
+        raise InvalidRequest(f"messages: the chat template refused them: {error}") from error
+    return str(text)
+
+
+def normalise_messages(messages: Seq[Message]) -> list[Message]:
+    """Returns messages as templates want them: call arguments as objects, no content as "".
+
+    Arguments that are no JSON object are kept as they are. Raises InvalidRequest; `messages` is not
+    changed.
+    """
+    if isinstance(messages, str | bytes | dict) or not messages:
+        got = "none" if not messages else type(messages).__name__
+        raise InvalidRequest(f"messages: expected a list of at least one message, got {got}")
+    result = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise InvalidRequest(
+                f"messages[{i}]: expected an object with a role, got {message!r:.80}"
+            )
+        message = copy.deepcopy(message)
+        content = message.get("content")
+        if content is None:
+            message["content"] = ""
+        elif isinstance(content, list):
+            message["content"] = _join_parts(content, i)
+        elif not isinstance(content, str):
+            raise InvalidRequest(f"messages[{i}].content: expected text, got {content!r:.80}")
+        for call in message.get("tool_calls") or []:
+            function = call.get("function") if isinstance(call, dict) else None
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise InvalidRequest(
+                    f"messages[{i}].tool_calls: expected a function with a name, got {call!r:.80}"
+                )
+            function["arguments"] = _decode_arguments(function.get("arguments"))
+        if not message.get("tool_calls"):
+            message.pop("tool_calls", None)
+        result.append(message)
+    return result
+
+
+def tools_as_json(tools: Seq[Tool | Callable[..., Any]] | None) -> list[Tool] | None:
+    """Returns tools as OpenAI JSON; typed Python functions become it by their annotations and
+    docstrings.
+
+    Raises InvalidRequest for a tool without a name, and for a function without types or
+    descriptions.
+    """
+    if tools is None:
+        return None
+    if isinstance(tools, str | bytes | dict):
+        raise InvalidRequest(f"tools: expected a list, got {type(tools).__name__}")
+    return [_tool_as_json(tool, i) for i, tool in enumerate(tools)] or None
+
+
+def _tool_as_json(tool: Tool | Callable[..., Any], i: int) -> Tool:
+    if callable(tool):
+        from transformers.utils import get_json_schema
+        from transformers.utils.chat_template_utils import (
+            DocstringParsingException,
+            TypeHintParsingException,
+        )
+
+        try:
+            return dict(get_json_schema(tool))
+        except (DocstringParsingException, TypeHintParsingException) as error:
+            raise InvalidRequest(f"tools[{i}]: {error}") from error
+    if isinstance(tool, dict) and "function" not in tool and "name" in tool:
+        tool = {"type": "function", "function": tool}
+    function = tool.get("function") if isinstance(tool, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest(f"tools[{i}]: expected a function with a name, got {tool!r:.80}")
+    return tool
+
+
+def _join_parts(parts: list[Any], i: int) -> str:
+    """Returns the text of content in parts."""
+    for part in parts:
+        if (
+            not isinstance(part, dict)
+            or part.get("type") != "text"
+            or not isinstance(part.get("text"), str)
+        ):
+            raise InvalidRequest(
+                f"messages[{i}].content: expected parts of text only, got {part!r:.80}"
+            )
+    return "".join(part["text"] for part in parts)
+
+
+def _decode_arguments(arguments: Any) -> Any:
+    """Returns the object that a JSON string of arguments holds, once decoded; {} for nothing."""
+    if arguments is None or arguments == "":
+        return {}
+    if isinstance(arguments, str):
+        try:
+            decoded = json.loads(arguments)
+        except json.JSONDecodeError:
+            return arguments
+        return decoded if isinstance(decoded, dict) else arguments
+    return arguments

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of every token of a Hugging Face tokenizer, and an encoder that changes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from typing import Any
+
+from ooospec.errors import UnsupportedModel
+
+SPACE = "▁"  # how SentencePiece writes a space
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class TokenTable:
+    """Token ids to bytes and text to token ids, for one tokenizer. Safe to use from several
+    threads.
+
+    pieces: bytes of each id; empty for ids that are not in the tokenizer. num_tokens: ids below it
+    are real.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Raises UnsupportedModel if the tokenizer's tokens cannot be read as bytes."""
+        self._backend: Any = None
+        self._slow = tokenizer
+        self._lock = threading.Lock()
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        byte_level, byte_fallback = False, True
+        if backend is not None:
+            kinds = _decoder_kinds(backend)
+            byte_level = "ByteLevel" in kinds
+            byte_fallback = "ByteFallback" in kinds
+            if not byte_level and not kinds & {"Metaspace", "Replace"}:
+                raise UnsupportedModel(
+                    f"{type(tokenizer).__name__}: expected a byte-level or SentencePiece "
+                    "tokenizer, "
+                    f"got one that decodes by {', '.join(sorted(kinds)) or 'nothing'}."
+                )
+            self._backend = _plain_copy(tokenizer)
+        elif not hasattr(tokenizer, "sp_model"):
+            raise UnsupportedModel(
+                f"{type(tokenizer).__name__}: expected a tokenizer of the tokenizers or "
+                "SentencePiece library."
+            )
+        vocab: dict[str, int] = tokenizer.get_vocab()
+        added = {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items()}
+        self.num_tokens = max(vocab.values(), default=-1) + 1
+        self.pieces: list[bytes] = [b""] * self.num_tokens
+        for token, token_id in vocab.items():
+            if token_id in added:
+                self.pieces[token_id] = added[token_id].encode()
+            elif byte_level:
+                self.pieces[token_id] = _from_byte_level(token)
+            else:
+                self.pieces[token_id] = _from_sentence_piece(token, byte_fallback)
+        self.special_ids = frozenset(int(i) for i in tokenizer.all_special_ids)
+        self._adds_space = self.decode_bytes(self._encode("a")) == b" a"
+
+    def decode_bytes(self, tokens: list[int]) -> bytes:
+        """Returns the bytes of `tokens`; ids outside the tokenizer have none."""
+        return b"".join(self.pieces[token] for token in tokens if 0 <= token < self.num_tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text` as it stands: no special tokens around it, no space put before
+        it.
+
+        Special tokens that are written out in `text` become their ids, as in a rendered chat.
+        """
+        if not self._adds_space:
+            return self._encode(text)
+        # A line break before the text takes the space; what follows it is the text alone, if a
+        # token starts there.
+        tokens = self._encode("\n" + text)
+        prefix = b""
+        for i, token in enumerate(tokens):
+            if prefix in (b"\n", b" \n"):
+                return tokens[i:]
+            prefix += self.pieces[token]
+        return self._encode(text) if text else []
+
+    def _encode(self, text: str) -> list[int]:
+        if self._backend is not None:
+            return list(self._backend.encode(text, add_special_tokens=False).ids)
+        with self._lock:
+            return list(self._slow.encode(text, add_special_tokens=False))
+
+
+def _plain_copy(tokenizer: Any) -> Any:
+    """Returns a tokenizer of our own over the same (shared) model: padding and truncation elsewhere
+    do not touch it.
+    """
+    import tokenizers
+
+    backend = tokenizer.backend_tokenizer
+    copy: Any = tokenizers.Tokenizer(backend.model)
+    if backend.normalizer is not None:
+        copy.normalizer = backend.normalizer
+    if backend.pre_tokenizer is not None:
+        copy.pre_tokenizer = backend.pre_tokenizer
+    added = tokenizer.added_tokens_decoder
+    copy.add_tokens([added[token_id] for token_id in sorted(added)])
+    if any(copy.id_to_token(token_id) != str(token) for token_id, token in added.items()):
+        copy = tokenizers.Tokenizer.from_str(
+            backend.to_str()
+        )  # ids with gaps: slower, but as they are
+        copy.no_padding()
+        copy.no_truncation()
+    return copy
+
+
+def _decoder_kinds(backend: Any) -> set[str]:
+    """Returns the types of the decoders of a tokenizer of the tokenizers library."""
+    if backend.decoder is None:
+        return set()
+    settings = json.loads(backend.decoder.__getstate__())
+    parts = settings["decoders"] if settings["type"] == "Sequence" else [settings]
+    return {part["type"] for part in parts}
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """Returns the character that stands for each byte in byte-level BPE (as in GPT-2), inverted."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + i): byte for i, byte in enumerate(rest)
+    }
+
+
+_ALPHABET = _byte_level_alphabet()
+
+
+def _from_byte_level(token: str) -> bytes:
+    try:
+        return bytes(_ALPHABET[character] for character in token)
+    except KeyError:  # a token that was added as text
+        return token.encode()
+
+
+def _from_sentence_piece(token: str, byte_fallback: bool) -> bytes:
+    if byte_fallback and (match := _BYTE.fullmatch(token)):
+        return bytes([int(match[1], 16)])
+    return token.replace(SPACE, " ").encode()
