@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "call/call_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "call/call_pen.h"
+#include "common/check.h"
+
+namespace ooospec {
+
+namespace {
+
+std::uint32_t slot_key(int tool_idx, int parameter_idx) {
+  return static_cast<std::uint32_t>(tool_idx) << 16 | static_cast<std::uint32_t>(parameter_idx);
+}
+
+}  // namespace
+
+bool Slots::set(int tool_idx, int parameter_idx, std::string_view json) {
+  if (tool_idx < 0 || parameter_idx < 0 || tool_idx > 0xFFFF || parameter_idx > 0xFFFF)
+    return false;
+  JsonValue value;
+  if (!JsonValue::try_parse(json, value)) return false;
+  const std::uint32_t key = slot_key(tool_idx, parameter_idx);
+  const auto at =
+      std::lower_bound(values_.begin(), values_.end(), key,
+                       [](const Entry& entry, std::uint32_t k) { return entry.key < k; });
+  if (at != values_.end() && at->key == key) {
+    at->value = std::move(value);
+  } else {
+    values_.insert(at, Entry{key, std::move(value)});
+  }
+  return true;
+}
+
+const JsonValue* Slots::find(int tool_idx, int parameter_idx) const {
+  if (tool_idx < 0 || parameter_idx < 0) return nullptr;
+  const std::uint32_t key = slot_key(tool_idx, parameter_idx);
+  const auto at =
+      std::lower_bound(values_.begin(), values_.end(), key,
+                       [](const Entry& entry, std::uint32_t k) { return entry.key < k; });
+  return at != values_.end() && at->key == key ? &at->value : nullptr;
+}
+
+void Slots::clear() {
+  tool = kUnknown;
+  ended = false;
+  values_.clear();
+}
+
+struct CallWriter::Scratch {
+  Pen pen;
+  std::vector<TextPath> spare;  // paths that were not needed: their buffers are warm
+};
+
+CallWriter::CallWriter() : scratch_(std::make_unique<Scratch>()) {}
+CallWriter::~CallWriter() = default;
+CallWriter::CallWriter(CallWriter&&) noexcept = default;
+CallWriter& CallWriter::operator=(CallWriter&&) noexcept = default;
+
+void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> styles,
+                          std::span<const Slots> slots, int max_paths, std::vector<TextPath>& out,
+                          std::size_t max_bytes) {
+  OOOSPEC_REQUIRE(max_paths >= 1, "call writer: expected max_paths >= 1, got ", max_paths);
+  Pen& pen = scratch_->pen;
+  std::vector<TextPath>& spare = scratch_->spare;
+  std::size_t num_paths = 0;
+  const auto next_path = [&]() -> TextPath& {
+    if (out.size() == num_paths && !spare.empty()) {
+      out.push_back(std::move(spare.back()));
+      spare.pop_back();
+    } else if (out.size() == num_paths) {
+      out.emplace_back();
+    }
+    return out[num_paths];
+  };
+  if (pen.begin(reader, styles, slots, max_bytes, max_paths - 1)) {
+    pen.write_main(next_path());
+    if (!out[0].pieces.empty()) ++num_paths;
+    for (std::size_t k = 0; num_paths > 0 && k < pen.branches().size(); ++k) {
+      TextPath& path = next_path();
+      pen.write_branch(pen.branches()[k], out[0], path);
+      const bool told = path.shared < path.text.size() ||
+                        (path.ends_answer && path.text.size() < out[0].text.size());
+      if (told) ++num_paths;
+    }
+  }
+  for (; out.size() > num_paths; out.pop_back()) spare.push_back(std::move(out.back()));
+}
+
+std::string render_calls(std::span<const RenderedCall> calls, const CallStyle& style) {
+  OOOSPEC_REQUIRE(!calls.empty(), "render_calls: expected at least one call, got none");
+  std::vector<JsonValue> arguments;
+  for (const RenderedCall& call : calls) {
+    arguments.push_back(JsonValue::parse(call.arguments));
+    OOOSPEC_REQUIRE(arguments.back().kind() == JsonKind::kObject,
+                    "render_calls: expected arguments of '", call.name,
+                    "' to be a JSON object, got '", call.arguments.substr(0, 80), "'");
+  }
+  Pen pen;
+  TextPath path;
+  pen.write_whole(calls, arguments, style, path);
+  return std::move(path.text);
+}
+
+}  // namespace ooospec

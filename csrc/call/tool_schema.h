@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tools of a request: names, parameters, and what their JSON Schemas say about values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "call/json_value.h"
+
+namespace ooospec {
+
+enum TypeBit : std::uint8_t {
+  kNullBit = 1,
+  kBooleanBit = 2,
+  kIntegerBit = 4,
+  kNumberBit = 8,
+  kStringBit = 16,
+  kArrayBit = 32,
+  kObjectBit = 64,
+};
+inline constexpr std::uint8_t kAnyType = 127;
+
+// What is known of one value. A part that is not understood leaves `understood` false: nothing is
+// drafted for it.
+struct SchemaNode {
+  bool understood = true;
+  std::uint8_t types = kAnyType;     // TypeBit set
+  std::int32_t items = -1;           // node of an array's items, -1 if nothing is said
+  std::uint32_t first_property = 0;  // properties of an object: [first, first + num)
+  std::uint32_t num_properties = 0;
+  std::uint32_t first_choice = 0;  // enum or const: [first, first + num)
+  std::uint32_t num_choices = 0;
+};
+
+struct SchemaProperty {
+  std::string name;
+  std::uint64_t hash = 0;  // hash_bytes(name)
+  std::int32_t node = -1;  // always a node
+  bool required = false;
+};
+
+struct Tool {
+  std::string name;        // any bytes: "a.b", "srv:tool", "über"
+  std::int32_t root = -1;  // node of the parameters; its properties are the parameters
+};
+
+// An immutable tool list; may be shared between threads and requests.
+class ToolSet {
+ public:
+  // text: a JSON list of OpenAI tools ({"type": "function", "function": {...}}) or of bare
+  // functions. A missing, empty or
+  //   null `parameters` is a tool without parameters. $ref, anyOf and other parts that are not
+  //   understood, and nesting deeper than 16, switch drafting off for the parameter they stand in,
+  //   nothing else.
+  // Raises std::invalid_argument for no JSON, no list, a tool without a name, a name given twice,
+  // or `parameters`
+  //   or `properties` that are no objects. Cost: O(bytes), no recursion.
+  static std::shared_ptr<const ToolSet> parse(std::string_view text);
+
+  int size() const { return static_cast<int>(tools_.size()); }
+  const Tool& tool(int idx) const { return tools_[static_cast<std::size_t>(idx)]; }
+  const SchemaNode& node(int idx) const { return nodes_[static_cast<std::size_t>(idx)]; }
+
+  // Parameters of a tool, in the order of its schema.
+  std::span<const SchemaProperty> parameters(int tool_idx) const {
+    return properties(tool(tool_idx).root);
+  }
+  std::span<const SchemaProperty> properties(int node_idx) const;
+
+  // Allowed values as nodes of document(); empty if any value is.
+  std::span<const std::int32_t> choices(int node_idx) const;
+  const JsonValue& document() const { return document_; }
+
+  // Returns the tool of that name, or -1. O(log tools).
+  int find(std::string_view name) const;
+
+  // Tools whose names begin with `prefix`, by name. O(log tools).
+  std::span<const std::int32_t> with_prefix(std::string_view prefix) const;
+
+  // Returns the property's index among those of the node, or -1. O(log properties).
+  int find_property(int node_idx, std::uint64_t hash) const;
+
+  // Hash of the text, to look up a parsed list.
+  std::uint64_t hash() const { return hash_; }
+
+ private:
+  friend class SchemaBuilder;
+  JsonValue document_;
+  std::vector<Tool> tools_;
+  std::vector<std::int32_t> by_name_;  // tools sorted by name
+  std::vector<SchemaNode> nodes_;
+  std::vector<SchemaProperty> properties_;
+  std::vector<std::int32_t>
+      by_hash_;  // of each node's properties: index among them, sorted by hash
+  std::vector<std::int32_t> choices_;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace ooospec
