@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
-
 from ooospec.backends.load import load_backend
 from ooospec.engine import Engine
+from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
 
 def reference(model: Any, prompt_ids: list[int], **settings: Any) -> list[int]:

@@ -58,7 +58,7 @@ def tiny_tokenizer() -> Any:
 COMMON: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 1024,
@@ -72,7 +72,13 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("MistralConfig", {"sliding_window": 16, "head_dim": 16}),
     "gemma3": (
         "Gemma3TextConfig",
-        {"sliding_window": 16, "head_dim": 16, "query_pre_attn_scalar": 24, "num_hidden_layers": 6},
+        {
+            "sliding_window": 16,
+            "head_dim": 16,
+            "query_pre_attn_scalar": 24,
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
     ),
 }
 FAMILIES = tuple(CONFIGS)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of one request, the same for all methods: propose, verify, choose, accept, cut, keep,
-commit.
-"""
+"""The loop of one request, the same for all methods: propose, verify, accept, cut, keep, commit."""
 
 from __future__ import annotations
 
@@ -33,15 +31,22 @@ class Tree(Protocol):
 
 
 class Drafter(Protocol):
-    """Drafts for one request. Whatever it proposes, the answer stays the same."""
+    """Drafts for one request. Whatever it proposes, the answer stays the same.
+
+    wants_top8: whether commit() is to be given the likeliest successors of the nodes.
+    """
+
+    wants_top8: bool
 
     def propose(self, budget: int) -> Tree:
         """Returns a tree of at most `budget` nodes below the last committed token."""
         ...
 
-    def commit(self, tokens: Seq[int]) -> None:
-        """Hears of the tokens that the target committed, each once and in order; the first follows
-        the prompt.
+    def commit(self, tokens: Seq[int], top8: np.ndarray[Any, Any] | None = None) -> None:
+        """Hears of the tokens that the target committed, each once and in order.
+
+        top8: int32[nodes of the last tree, 8], the ids with the highest logits, -1 for nodes that
+            did not run; None where no tree ran (the first token follows the prompt).
         """
         ...
 
@@ -52,10 +57,9 @@ class Drafter(Protocol):
 
 @dataclass
 class Rows:
-    """A draft that may be launched: ids in range, parents before children, within the room there
-    is.
+    """A draft that may be launched: ids in range, parents before children, no more than fits.
 
-    nodes: index of each row in the tree it came from. mask: bool[n, n], ancestors or self.
+    nodes: index of each row in its tree of num_nodes. mask: bool[n, n], ancestors or self.
     """
 
     tokens: list[int]
@@ -63,19 +67,19 @@ class Rows:
     depths: list[int]
     sources: list[int]
     nodes: list[int]
+    num_nodes: int
     mask: torch.Tensor | None
 
     @classmethod
     def root(cls, token: int) -> Rows:
         """Returns the last committed token alone, as plain decoding launches it."""
-        return cls([token], [-1], [0], [TARGET], [0], None)
+        return cls([token], [-1], [0], [TARGET], [0], 1, None)
 
     @classmethod
     def check(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
-        """Returns the part of `tree` that may be launched: bad ids, and what hangs on them, are
-        dropped.
+        """Returns the part of `tree` that may be launched: bad ids go, with what hangs on them.
 
-        Never raises for what a tree holds; a tree with another root is dropped whole.
+        Never raises for what a tree holds; a tree with another root goes whole.
         """
         rows = cls.root(root)
         tokens, parents = np.asarray(tree.tokens).tolist(), np.asarray(tree.parents).tolist()
@@ -95,14 +99,19 @@ class Rows:
             rows.depths.append(rows.depths[parent] + 1)
             rows.sources.append(sources[node])
             rows.nodes.append(node)
+        rows.num_nodes = len(tokens)
         rows.mask = _ancestors(rows.parents)
         return rows
 
+    def top8(self, logits: torch.Tensor) -> np.ndarray[Any, Any]:
+        """Returns int32[num_nodes, 8]: ids of the highest of `logits` [rows, V]; -1 for no row."""
+        found = np.full((self.num_nodes, 8), -1, dtype=np.int32)
+        found[self.nodes] = logits.topk(8, dim=-1).indices.cpu().numpy()
+        return found
+
 
 def _ancestors(parents: Seq[int]) -> torch.Tensor:
-    """Returns bool[n, n]: [i, j] where j is i or an ancestor of it; parents come before
-    children.
-    """
+    """Returns bool[n, n], [i, j] where j is i or above it; parents come before children."""
     mask = np.eye(len(parents), dtype=bool)
     for row, parent in enumerate(parents):
         if parent >= 0:
@@ -124,11 +133,10 @@ class Round:
 
 @dataclass
 class Metrics:
-    """What a request took. Counts are of committed tokens: what lies behind the end of the answer
-    counts nowhere.
+    """What a request took. Tokens behind the end of the answer are not committed and not accepted.
 
-    accepted, rejected: drafted nodes by the number of their source. The first token comes from
-    prefill, not a round.
+    accepted, rejected: launched draft nodes by the number of their source. The first token comes
+        from prefill, not from a round.
     """
 
     prefill_seconds: float = 0.0
@@ -179,9 +187,7 @@ class Loop:
         self._max_nodes = max_nodes
 
     def start(self, prompt_ids: Seq[int]) -> None:
-        """Prefills what of the prompt is not cached yet and commits the first token of the
-        answer.
-        """
+        """Prefills what of the prompt is not cached and commits the first token of the answer."""
         start = time.perf_counter()
         logits = self.backend.prefill(self.sequence, prompt_ids[self.sequence.length :])
         token = self._chooser.choose(logits, 0)
@@ -195,13 +201,15 @@ class Loop:
         length = self.sequence.length
         positions = [length + depth for depth in rows.depths]
         verify_start = time.perf_counter()
-        logits = self.backend.forward([Segment(self.sequence, rows.tokens, positions, rows.mask)])[
-            0
-        ]
+        segment = Segment(self.sequence, rows.tokens, positions, rows.mask)
+        logits = self.backend.forward([segment])[0]
         path, tokens = self._accept(rows, logits)
         verify_stop = time.perf_counter()
         drafted = [rows.sources[node] for node in path[1:]]
-        num_taken = self._commit(tokens, [*drafted, TARGET])
+        top8 = None
+        if rows.mask is not None and self._drafter is not None and self._drafter.wants_top8:
+            top8 = rows.top8(logits[:, : self.backend.decodable])
+        num_taken = self._commit(tokens, [*drafted, TARGET], top8)
         self.sequence.keep(path[:num_taken])
         self._count(rows, path[1 : num_taken + 1])
         stop = time.perf_counter()
@@ -212,9 +220,7 @@ class Loop:
     def _propose(self) -> Rows:
         root = self.output.token_ids[-1]
         budget = min(self._max_nodes, self.sequence.capacity - self.sequence.length)
-        max_depth = (
-            self.output.num_left - 1
-        )  # a node at this depth is followed by the last token there may be
+        max_depth = self.output.num_left - 1  # after it comes the last token there may be
         if self._drafter is None or budget == 1 or max_depth == 0:
             return Rows.root(root)
         tree = self._drafter.propose(budget)
@@ -223,9 +229,7 @@ class Loop:
         )
 
     def _accept(self, rows: Rows, logits: torch.Tensor) -> tuple[list[int], list[int]]:
-        """Walks down from the root along the target's own choices; returns the rows passed and
-        every choice.
-        """
+        """Follows the target's choices from the root; returns the rows passed and all choices."""
         children: dict[tuple[int, int], int] = {}
         for row in range(len(rows.tokens) - 1, 0, -1):
             children[rows.parents[row], rows.tokens[row]] = row
@@ -239,12 +243,14 @@ class Loop:
                 return path, tokens
             path.append(child)
 
-    def _commit(self, tokens: list[int], sources: list[int]) -> int:
+    def _commit(
+        self, tokens: list[int], sources: list[int], top8: np.ndarray[Any, Any] | None = None
+    ) -> int:
         """Cuts `tokens`, tells the drafter what is left of them, and returns how many that are."""
         num_taken = self.output.add(tokens)
         self.sources += sources[:num_taken]
         if self._drafter is not None:
-            self._drafter.commit(tokens[:num_taken])
+            self._drafter.commit(tokens[:num_taken], top8)
         return num_taken
 
     def _count(self, rows: Rows, accepted: list[int]) -> None:
