@@ -24,6 +24,7 @@ HintRecord make_record(std::uint64_t request_id, HintKind kind, std::int64_t cal
                        std::int64_t tool, std::int64_t parameter, std::string_view text) {
   OOOSPEC_REQUIRE(text.size() <= HintRecord::kMaxTextBytes, "text: expected at most ",
                   HintRecord::kMaxTextBytes, " bytes, got ", text.size());
+  OOOSPEC_REQUIRE(is_known(kind), "kind: expected a HintKind, got ", static_cast<int>(kind));
   HintRecord record{};
   record.request_id = request_id;
   record.kind = kind;

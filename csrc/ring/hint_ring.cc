@@ -68,25 +68,29 @@ static_assert(offsetof(RecordHeader, kind) == 30 && sizeof(RecordHeader) == Hint
 using HeaderWords = std::array<std::uint64_t, sizeof(RecordHeader) / kWordBytes>;
 static_assert(HintRecord::kMaxTextBytes % kWordBytes == 0);
 
-// Bijective in either argument: a record of which one word is wrong never passes.
-std::uint64_t mix(std::uint64_t checksum, std::uint64_t word) {
-  checksum = (checksum ^ word) * 0x9E3779B97F4A7C15;
-  return checksum ^ (checksum >> 32);
+// Bijective in either argument.
+std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
+  state = (state ^ word) * 0x9E3779B97F4A7C15;
+  return state ^ (state >> 32);
 }
 
-std::uint64_t mix_header(const HeaderWords& words, std::uint64_t cursor) {
-  std::uint64_t checksum = cursor + kMagic;
-  for (std::size_t i = 1; i < words.size(); ++i) checksum = mix(checksum, words[i]);
-  return checksum;
-}
+// Of the words of a record but the first. One wrong word always changes it, and so does another
+// cursor. Two states take turns, so that a multiplication need not wait for the one before.
+class Checksum {
+ public:
+  Checksum(const HeaderWords& words, std::uint64_t cursor) : next_(cursor), last_(kMagic) {
+    for (std::size_t i = 1; i < words.size(); ++i) add(words[i]);
+  }
+  void add(std::uint64_t word) { next_ = std::exchange(last_, mix(next_, word)); }
+  std::uint64_t value() const { return mix(next_, last_); }
+
+ private:
+  std::uint64_t next_;
+  std::uint64_t last_;
+};
 
 constexpr std::uint64_t round_up_to_words(std::uint64_t num_bytes) {
   return (num_bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
-}
-
-bool is_known(std::uint8_t kind) {
-  return kind >= static_cast<std::uint8_t>(HintKind::kFunction) &&
-         kind <= static_cast<std::uint8_t>(HintKind::kError);
 }
 
 [[noreturn]] void raise_system_error(const char* what) {
@@ -264,8 +268,8 @@ bool HintRing::charge(std::uint64_t request_id, std::uint64_t num_bytes) {
 
 bool HintRing::try_push(std::uint64_t request_id, HintKind kind, std::uint16_t call,
                         std::uint16_t tool, std::uint16_t parameter, std::string_view text) {
-  OOOSPEC_REQUIRE(is_known(static_cast<std::uint8_t>(kind)),
-                  "HintRing.try_push: expected a HintKind, got ", static_cast<int>(kind));
+  OOOSPEC_REQUIRE(is_known(kind), "HintRing.try_push: expected a HintKind, got ",
+                  static_cast<int>(kind));
   const std::uint32_t sequence = writer_.sequence++;
   const std::uint64_t num_bytes = kRecordBytes + round_up_to_words(text.size());
   if (text.size() > HintRecord::kMaxTextBytes || !has_room(num_bytes) ||
@@ -276,13 +280,17 @@ bool HintRing::try_push(std::uint64_t request_id, HintKind kind, std::uint16_t c
   auto words = std::bit_cast<HeaderWords>(
       RecordHeader{0, request_id, sequence, static_cast<std::uint32_t>(text.size()), call, tool,
                    parameter, static_cast<std::uint8_t>(kind), 0});
-  words[0] = mix_header(words, writer_.tail);
-  for (std::size_t offset = 0; offset < text.size(); offset += kWordBytes) {
+  Checksum checksum(words, writer_.tail);
+  const auto put = [&](std::size_t offset, std::size_t num_text_bytes) {
     std::uint64_t bytes = 0;
-    std::memcpy(&bytes, text.data() + offset, std::min(kWordBytes, text.size() - offset));
-    words[0] = mix(words[0], bytes);
+    std::memcpy(&bytes, text.data() + offset, num_text_bytes);
+    checksum.add(bytes);
     word(writer_.tail + kRecordBytes + offset).store(bytes, std::memory_order_relaxed);
-  }
+  };
+  std::size_t offset = 0;
+  for (; offset + kWordBytes <= text.size(); offset += kWordBytes) put(offset, kWordBytes);
+  if (offset < text.size()) put(offset, text.size() - offset);
+  words[0] = checksum.value();
   for (std::size_t i = 0; i < words.size(); ++i) {
     word(writer_.tail + i * kWordBytes).store(words[i], std::memory_order_relaxed);
   }
@@ -317,10 +325,10 @@ std::uint64_t HintRing::copy(HintRecord& record, bool& intact) const {
   const auto header = std::bit_cast<RecordHeader>(words);
   const std::uint64_t num_bytes = kRecordBytes + round_up_to_words(header.length);
   if (header.length > HintRecord::kMaxTextBytes || num_bytes > published) return published;
-  std::uint64_t checksum = mix_header(words, cursor);
+  Checksum checksum(words, cursor);
   for (std::uint64_t offset = 0; kRecordBytes + offset < num_bytes; offset += kWordBytes) {
     const auto bytes = word(cursor + kRecordBytes + offset).load(std::memory_order_relaxed);
-    checksum = mix(checksum, bytes);
+    checksum.add(bytes);
     std::memcpy(record.bytes.data() + offset, &bytes, kWordBytes);
   }
   record.request_id = header.request_id;
@@ -330,7 +338,7 @@ std::uint64_t HintRing::copy(HintRecord& record, bool& intact) const {
   record.tool = header.tool;
   record.parameter = header.parameter;
   record.kind = static_cast<HintKind>(header.kind);
-  intact = checksum == header.checksum && is_known(header.kind);
+  intact = checksum.value() == header.checksum && is_known(record.kind);
   return num_bytes;
 }
 

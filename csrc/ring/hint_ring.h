@@ -31,6 +31,10 @@
 //       31      1  zero
 //       32      -  text            UTF-8, zeros up to the next multiple of 8
 //
+// Checksum: two states begin as a = cursor and b = magic; each word w makes (a, b) into
+// (b, mix(a, w)); the checksum is mix(a, b). mix(a, w) is x ^ (x >> 32) of
+// x = (a ^ w) * 0x9E3779B97F4A7C15.
+//
 // Ordering. The writer stores the words of a record (relaxed), then `tail` (release). The reader
 // loads `tail` (acquire), so that it sees every word below it, loads the words (relaxed), then
 // stores `head` (release). The writer loads `head` (acquire) before it writes over bytes below it,
@@ -69,6 +73,11 @@ struct HintRecord {
 
   std::string_view text() const { return {bytes.data(), length}; }
 };
+
+// False for numbers that name no kind: a record from outside may hold any.
+constexpr bool is_known(HintKind kind) {
+  return kind >= HintKind::kFunction && kind <= HintKind::kError;
+}
 
 struct RingHeader;  // the first 640 bytes of the table above
 
