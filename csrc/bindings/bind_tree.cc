@@ -52,8 +52,8 @@ void bind_tree(py::module_& module) {
   sources["external"] = static_cast<int>(Source::kExternal);
   module.attr("SOURCES") = sources;
 
-  py::class_<DraftTree>(module, "DraftTree")
-      .def(py::init([](TokenId root) {
+  py::class_<DraftTree> tree(module, "DraftTree");
+  tree.def(py::init([](TokenId root) {
              DraftTree tree;
              tree.reset(root);
              return tree;
@@ -78,9 +78,9 @@ void bind_tree(py::module_& module) {
       .def_property_readonly("sources", &sources_of)
       .def_property_readonly("probabilities",
                              [](const DraftTree& t) { return copy_of(t.probabilities()); })
-      .def_property_readonly("masks", [](const DraftTree& t) { return copy_of(t.masks()); })
-      .def_readonly_static("MAX_NODES", &DraftTree::kMaxNodes)
-      .def_readonly_static("MAX_CANDIDATES", &DraftTree::kMaxCandidates);
+      .def_property_readonly("masks", [](const DraftTree& t) { return copy_of(t.masks()); });
+  tree.attr("MAX_NODES") = DraftTree::kMaxNodes;
+  tree.attr("MAX_CANDIDATES") = DraftTree::kMaxCandidates;
 }
 
 }  // namespace ooospec

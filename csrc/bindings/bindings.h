@@ -9,6 +9,7 @@
 namespace ooospec {
 
 void bind_call(pybind11::module_& module);
+void bind_index(pybind11::module_& module);
 void bind_ring(pybind11::module_& module);
 void bind_tree(pybind11::module_& module);
 

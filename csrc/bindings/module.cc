@@ -4,6 +4,7 @@
 PYBIND11_MODULE(_C, module) {
   module.doc() = "The C++ core of ooospec.";
   ooospec::bind_call(module);
+  ooospec::bind_index(module);
   ooospec::bind_ring(module);
   ooospec::bind_tree(module);
 }
