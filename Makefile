@@ -17,6 +17,8 @@ ARGS ?=
 TORCH ?= torch==2.13.0
 TORCH_CPU ?= --no-deps --timeout 5 --retries 1 --index-url https://download.pytorch.org/whl/cpu
 
+export OOOSPEC_WERROR = $(WERROR)  # 1: warnings are errors
+
 BIN = $(VENV)/bin
 READY = $(VENV)/ready
 PIP = $(BIN)/pip install -qq --disable-pip-version-check
@@ -45,7 +47,7 @@ $(READY): pyproject.toml setup.py
 	@touch $@
 
 build: $(READY)  ## compile the C++ core in place (only what changed)
-	@OOOSPEC_WERROR=$(WERROR) $(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python setup.py -q build_ext --inplace
 
 test: cpp-test py-test  ## set-up, build, C++ tests, Python tests
 
@@ -55,8 +57,14 @@ py-test: build
 demo: build  ## a request answered live: make demo TARGET=... SIDECAR=...
 	@$(BIN)/ooospec demo $(if $(TARGET),--target $(TARGET)) $(if $(SIDECAR),--sidecar $(SIDECAR)) $(ARGS)
 
-wheel: $(READY)  ## dist/*.whl and dist/*.tar.gz, checked
-	@rm -rf dist && $(BIN)/python -m build -o dist . && $(BIN)/auditwheel show dist/*.whl && ls -l dist
+# A wheel runs with the glibc it was linked against and newer. Zig's compiler links against any, and
+# libc++ statically: the wheel then runs wherever torch does.
+GLIBC ?= 2.28
+wheel: $(READY)  ## dist/*.whl for glibc $(GLIBC) or newer, and dist/*.tar.gz
+	@$(PIP) ziglang && rm -rf dist
+	CXX="$(abspath $(BIN))/python -m ziglang c++ -target $(shell uname -m)-linux-gnu.$(GLIBC)" \
+	  $(BIN)/python -m build --outdir dist .
+	@$(BIN)/auditwheel show dist/*.whl && ls -l dist
 
 bench: build  ## the benchmarks, small enough to see that they run; ARGS= for full size
 	@set -e; for bench in bench/bench_*.py; do $(BIN)/python $$bench --smoke $(ARGS); done

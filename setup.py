@@ -12,12 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+if sys.platform == "win32":
+    raise SystemExit("ooospec does not support Windows; use Linux, or WSL.")
+
 from setuptools import Extension, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-
-if sys.platform == "win32":
-    raise SystemExit("ooospec does not support Windows; use Linux, or WSL.")
 
 ROOT = Path(__file__).parent.resolve()
 CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft", "bindings")
