@@ -71,7 +71,7 @@ bench: build  ## the benchmarks, small enough to see that they run; ARGS= for fu
 
 # --- checks ---------------------------------------------------------------------------------------
 
-CPP_FILES = $(shell find csrc tests -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CPP_FILES = $(shell find csrc tests bench -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 check: WERROR = 1
 check: build  ## formatting, lint, types, and a compile without warnings

@@ -101,7 +101,8 @@ class Report:
         """Adds and prints one row."""
         row = {"bench": self.bench, "case": case, "metric": metric, "value": value, "unit": unit}
         self.rows.append(row | self._provenance)
-        print(f"{self.bench}  {case:<44} {metric:<10} {value:>14,.6g} {unit}", flush=True)
+        number = f"{value:,d}" if isinstance(value, int) else f"{value:,.6g}"
+        print(f"{self.bench}  {case:<44} {metric:<10} {number:>14} {unit}", flush=True)
 
     def add_times(self, case: str, times_ns: Sequence[float]) -> None:
         """Adds median and 99th percentile of the times of a case, in microseconds."""
