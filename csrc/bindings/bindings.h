@@ -12,5 +12,6 @@ void bind_call(pybind11::module_& module);
 void bind_index(pybind11::module_& module);
 void bind_ring(pybind11::module_& module);
 void bind_tree(pybind11::module_& module);
+void bind_draft(pybind11::module_& module);
 
 }  // namespace ooospec

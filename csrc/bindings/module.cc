@@ -7,4 +7,5 @@ PYBIND11_MODULE(_C, module) {
   ooospec::bind_index(module);
   ooospec::bind_ring(module);
   ooospec::bind_tree(module);
+  ooospec::bind_draft(module);
 }

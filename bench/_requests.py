@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of the evaluation files, and styles of calls, that several benches go through."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ooospec import _C
+
+FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
+
+
+def read_requests(folder: Path, file: str) -> list[dict[str, Any]]:
+    """Returns the rows of one request file, plain or gzipped JSONL."""
+    packed = folder / f"{file}.jsonl.gz"
+    if packed.exists():
+        with gzip.open(packed, "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+    with (folder / f"{file}.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def spread(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Returns `count` rows at even distances."""
+    if count >= len(rows):
+        return rows
+    return [rows[i * len(rows) // count] for i in range(count)]
+
+
+def evaluation_calls(
+    folder: Path, count: int
+) -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
+    """Yields (row id, tools, call) of up to `count` rows of each file: calls of a listed tool, by
+    its own schema.
+    """
+    for file in FILES:
+        for row in spread(read_requests(folder, file), count):
+            known = {tool["function"]["name"] for tool in row["tools"]}
+            for call in row["calls"][:1]:
+                if call["name"] in known:
+                    yield row["id"], row["tools"], call
+
+
+def call_styles() -> dict[str, Any]:
+    """Returns the styles that are drafted, by name."""
+    usual = _C.CallStyle
+    return {
+        "tags": usual("tags"),
+        "tags, indented by 2": usual("tags", "  "),
+        "fenced json, indented by 2": usual("fenced_json", "  "),
+        "fenced json, indented by 4": usual("fenced_json", "    "),
+        "fenced": usual("fenced"),
+        "bare": usual("bare"),
+        "bare, tabs": usual("bare", "\t"),
+        "python tag": usual("python_tag"),
+    }

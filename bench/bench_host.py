@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's part of a round: propose + commit of the drafter, by replay, the tokenizer's time
+beside it.
+
+A prompt of 4k tokens, 16 tools, 10,000 earlier calls in the index, a hint that arrives at the third
+round, all sources on
+and trees of 48 to 64 nodes. Answers are the reference calls of the evaluation files, so rounds are
+those of a real decode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from _harness import Report, parse_args, quantile
+from _requests import FILES, call_styles, evaluation_calls, read_requests
+from ooospec import _C
+from ooospec.draft import Drafter, TargetText, new_memory
+from ooospec.methods import METHODS
+from ooospec.replay import slot_records
+from ooospec.tokens import TokenTable
+from transformers import AutoTokenizer
+
+NUM_PROMPT_TOKENS = 4096
+NUM_TOOLS = 16
+NUM_EARLIER_CALLS = 10_000
+NUM_NODES = 64
+MIN_NODES = 48
+HINT_ROUND = 2
+TRAIN_FILES = ("train_sealtools", "train_acebench", "train_bfcl")
+
+
+def earlier_calls(folder: Path, text: TargetText, style: Any, count: int) -> list[list[int]]:
+    """Returns `count` answers of other requests as ids; calls come again with numbers in their
+    values where they run out.
+    """
+    calls = [
+        call for file in TRAIN_FILES for row in read_requests(folder, file) for call in row["calls"]
+    ]
+    answers = []
+    for i in range(count):
+        call = calls[i % len(calls)]
+        arguments = json.dumps(
+            call["arguments"] | ({"serial": i} if i >= len(calls) else {}), ensure_ascii=False
+        )
+        answers.append(
+            [*text.encode(_C.render_calls([(call["name"], arguments)], style)), text.end_token]
+        )
+    return answers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokenizer", required=True, help="model folder")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
+    parser.add_argument("--rounds", type=int, default=12_000)
+    args = parse_args(__doc__ or "", parser)
+    num_rounds = 50 if args.smoke else args.rounds
+    tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
+    table = TokenTable(tokenizer)
+    style = call_styles()["fenced json, indented by 2"]
+    text = TargetText(
+        _C.Vocab(table.pieces), table.encode, tokenizer.eos_token_id, _C.usual_styles()
+    )
+    memory = new_memory(text)
+    start = time.perf_counter()
+    for answer in earlier_calls(args.data, text, style, 100 if args.smoke else NUM_EARLIER_CALLS):
+        memory.learn_answer(answer)
+    learn_seconds = time.perf_counter() - start
+    dialogue = "\n".join(
+        message["content"] or ""
+        for file in FILES
+        for row in read_requests(args.data, file)[:60]
+        for message in row["messages"]
+    )
+    prompt = list(table.encode(dialogue))[:NUM_PROMPT_TOKENS]
+    calls = list(evaluation_calls(args.data, 200))
+    spare = [tool for _, tools, _ in calls for tool in tools]
+    host_us, encode_us, encodes, nodes = [], [], [], []
+    clock = time.perf_counter_ns
+    for number in range(10**9):
+        _, tools, call = calls[number % len(calls)]
+        names = {tool["function"]["name"] for tool in tools}
+        others = {
+            tool["function"]["name"]: tool
+            for tool in spare
+            if tool["function"]["name"] not in names
+        }
+        tools = [*tools, *others.values()][:NUM_TOOLS]
+        arguments = json.dumps(call["arguments"], ensure_ascii=False)
+        ids = [*table.encode(_C.render_calls([(call["name"], arguments)], style)), text.end_token]
+        drafter = Drafter(text, tools, METHODS["ooo"], prompt, memory=memory)
+        core, hints = drafter.core, slot_records(1, [call], tools)
+        core.commit(ids[:1])
+        done, round_idx = 1, 0
+        while done < len(ids):
+            before = core.encode_us, core.num_encodes
+            offered = hints if round_idx == HINT_ROUND else ()
+            begin = clock()
+            for hint in offered:
+                drafter.offer_hint(hint)
+            tree = core.propose(NUM_NODES)
+            middle = clock()
+            num_nodes = len(tree)
+            # Of what was accepted take a few tokens only, so that an answer has as many rounds as a
+            # real one without luck.
+            choices = [ids[min(done + depth, len(ids) - 1)] for depth in tree.depths.tolist()]
+            tokens = ids[done : done + min(4, len(tree.accept(choices)) + 1)]
+            resume = clock()
+            core.commit(tokens)
+            stop = clock()
+            done += len(tokens)
+            round_idx += 1
+            if num_nodes >= MIN_NODES:
+                spent = core.encode_us - before[0]
+                host_us.append((middle - begin + stop - resume) / 1000 - spent)
+                encode_us.append(spent)
+                encodes.append(core.num_encodes - before[1])
+                nodes.append(num_nodes)
+        if len(host_us) >= num_rounds:
+            break
+    report = Report("host", args)
+    case = "propose + commit, without the tokenizer"
+    report.add(case, "p50", quantile(host_us, 0.5), "us")
+    report.add(case, "p99", quantile(host_us, 0.99), "us")
+    report.add("tokenizer", "p50", quantile(encode_us, 0.5), "us")
+    report.add("tokenizer", "p99", quantile(encode_us, 0.99), "us")
+    report.add("tokenizer", "mean", sum(encodes) / len(encodes), "calls/round")
+    report.add("rounds", "count", len(host_us), "rounds")
+    report.add("nodes", "mean", sum(nodes) / len(nodes), "nodes")
+    report.add(
+        "earlier calls",
+        "learn",
+        learn_seconds * 1e6 / (100 if args.smoke else NUM_EARLIER_CALLS),
+        "us a call",
+    )
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What drafting has learnt about one target and outlives a request.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "call/call_style.h"
+#include "common/types.h"
+#include "draft/calibration.h"
+#include "index/suffix_index.h"
+#include "index/token_recycler.h"
+
+namespace ooospec {
+
+// Earlier answers, successors, call styles and acceptance rates of one (target, method, tenant).
+// Requests that run at the same time may share one object: every member function locks.
+class DraftMemory {
+ public:
+  // vocab_size: tokens are in [0, vocab_size). max_bytes: cap of the index over earlier answers.
+  // styles: how this target is thought to write calls, with probabilities; the likeliest two open
+  // the first answers.
+  DraftMemory(int vocab_size, std::size_t max_bytes, std::vector<StyleGuess> styles);
+
+  // Takes up a finished answer.
+  void learn_answer(std::span<const TokenId> tokens);
+
+  // Takes up the style in which an answer's calls were written.
+  void learn_style(const CallStyle& style);
+
+  // Takes up the target's `successors` (likeliest first) of `token`.
+  void learn_successors(TokenId token, std::span<const TokenId> successors);
+
+  // Returns what was learnt of styles, likeliest first, and of acceptance.
+  std::vector<StyleGuess> styles() const;
+  Calibration calibration() const;
+
+  // Keeps the rates of a finished request for the next one.
+  void set_calibration(const Calibration& calibration);
+
+  // Runs `read(index, recycler)` under the lock.
+  template <typename Read>
+  auto with_stores(Read&& read) const {
+    const std::lock_guard lock(mutex_);
+    return read(index_, recycler_);
+  }
+
+  std::size_t bytes() const;
+
+ private:
+  mutable std::mutex mutex_;
+  SuffixIndex index_;
+  TokenRecycler recycler_;
+  std::vector<StyleGuess> styles_;
+  Calibration calibration_;
+};
+
+}  // namespace ooospec

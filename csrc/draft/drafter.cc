@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "draft/drafter.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ooospec {
+
+namespace {
+
+// Rates of the calibration: one for the first token of each kind of piece, one for the tokens
+// behind it.
+constexpr std::size_t kNumBuckets = 5;  // of match lengths
+constexpr std::size_t kPieceRates = 0;  // + 2 * kind + (1 for a hint)
+constexpr std::size_t kNumPieceKinds = static_cast<std::size_t>(PieceKind::kEnd) + 1;
+constexpr std::size_t kWithinPiece = 2 * kNumPieceKinds;  // + (1 for a hint)
+constexpr std::size_t kLookupRates = kWithinPiece + 2;
+constexpr std::size_t kRetrievalRates = kLookupRates + 2 * kNumBuckets;
+constexpr std::size_t kRecyclerRates = kRetrievalRates + 2 * kNumBuckets;  // + depth
+constexpr std::size_t kMaxDepthRecycled = 3;
+constexpr std::size_t kExternalRates = kRecyclerRates + kMaxDepthRecycled;
+constexpr std::size_t kMaxExternal = 9;
+static_assert(kExternalRates + 2 * kMaxExternal <= Calibration::kNumRates);
+
+// Matches of a suffix index are counted by length: what followed a long match is believed more.
+constexpr std::array<int, kNumBuckets> kMatchLengths = {1, 2, 4, 8, 16};
+constexpr std::array<float, kNumBuckets> kMatchClaims = {0.2F, 0.35F, 0.5F, 0.65F, 0.8F};
+constexpr float kAfterMatch = 0.95F;  // of each further token of a continuation
+constexpr float kWithinClaim = 0.98F;
+constexpr float kUnstable = 0.7F;  // of a last token that more text might change
+constexpr std::array<float, 3> kSuccessorClaims = {0.3F, 0.12F, 0.06F};
+
+constexpr int kMaxContinuations = 3;
+constexpr float kMinProbability = 0.02F;  // of a continuation that is worth a node
+constexpr int kMaxContinuationTokens = 24;
+constexpr std::size_t kMaxCalls = 16;
+constexpr std::size_t kTextIndexBytes = 64U << 20;
+
+std::size_t match_bucket(int length) {
+  std::size_t bucket = 0;
+  while (bucket + 1 < kMatchLengths.size() && length >= kMatchLengths[bucket + 1]) ++bucket;
+  return bucket;
+}
+
+}  // namespace
+
+Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
+                 std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options)
+    : vocab_(std::move(vocab)),
+      tools_(std::move(tools)),
+      memory_(std::move(memory)),
+      options_(options),
+      tokenizer_(vocab_, std::move(encode)),
+      reader_(tools_, options.thinking),
+      styles_(memory_->styles()),
+      calibration_(memory_->calibration()),
+      text_(kTextIndexBytes),
+      continuations_(kMaxContinuations) {}
+
+void Drafter::begin(std::span<const TokenId> prompt) {
+  OOOSPEC_REQUIRE(!prompt.empty(), "begin: expected a prompt of at least one token, got none");
+  last_token_ = prompt.back();
+  if (!options_.lookup) return;
+  for (const TokenId token : prompt) {
+    text_.extend(token);
+  }
+}
+
+bool Drafter::offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text) {
+  if (!options_.hint || call < 0 || static_cast<std::size_t>(call) >= kMaxCalls) return false;
+  const auto index = static_cast<std::size_t>(call);
+  const bool known_tool = tool >= 0 && tool < tools_->size();
+  switch (kind) {
+    case HintKind::kFunction:
+      if (!known_tool && tool != kNoTool) return false;
+      if (slots_.size() <= index) slots_.resize(index + 1);
+      slots_[index].tool = known_tool ? tool : Slots::kNoCall;
+      return true;
+    case HintKind::kValue:
+      if (!known_tool || parameter < 0 ||
+          parameter >= static_cast<int>(tools_->parameters(tool).size()))
+        return false;
+      if (slots_.size() <= index) slots_.resize(index + 1);
+      return slots_[index].set(tool, parameter, text);
+    case HintKind::kEnd:
+      if (slots_.size() <= index) slots_.resize(index + 1);
+      slots_[index].ended = true;
+      return true;
+    case HintKind::kError:
+      return true;
+  }
+  return false;
+}
+
+void Drafter::Proposal::clear() {
+  path.clear();
+  claimed.clear();
+  rates.clear();
+  sources.clear();
+  base = -1;
+  own = 0;
+  last_node = 0;
+}
+
+void Drafter::Proposal::add(TokenId token, float probability, std::size_t rate, Source source) {
+  path.tokens.push_back(token);
+  claimed.push_back(probability);
+  rates.push_back(static_cast<std::uint8_t>(rate));
+  sources.push_back(source);
+}
+
+void Drafter::Proposal::drop_first(std::size_t count) {
+  const auto n = static_cast<std::ptrdiff_t>(count);
+  path.tokens.erase(path.tokens.begin(), path.tokens.begin() + n);
+  path.ends.erase(path.ends.begin(), path.ends.begin() + n);
+  claimed.erase(claimed.begin(), claimed.begin() + n);
+  rates.erase(rates.begin(), rates.begin() + n);
+  sources.erase(sources.begin(), sources.begin() + n);
+}
+
+Drafter::Proposal& Drafter::next_proposal() {
+  if (num_proposals_ == proposals_.size()) proposals_.emplace_back();
+  Proposal& proposal = proposals_[num_proposals_++];
+  proposal.clear();
+  return proposal;
+}
+
+void Drafter::add_path(Source source, std::span<const TokenId> tokens, float probability) {
+  const auto number =
+      static_cast<std::size_t>(source) - static_cast<std::size_t>(Source::kExternal);
+  const std::size_t rate = kExternalRates + 2 * std::min(number, kMaxExternal - 1);
+  num_proposals_ = num_external_;
+  Proposal& proposal = next_proposal();
+  num_external_ = num_proposals_;
+  for (std::size_t i = 0; i < tokens.size() && vocab_->contains(tokens[i]); ++i) {
+    const bool first = i == 0;
+    proposal.add(tokens[i], first ? probability : kAfterMatch, rate + (first ? 0 : 1), source);
+  }
+}
+
+// Says of each token of a tokenised text which piece it opens or goes on with.
+void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
+  const std::size_t num_tokens = proposal.path.tokens.size();
+  std::size_t piece = 0;
+  std::uint32_t start = 0;
+  bool opened = false;  // the first token of `piece` has been seen
+  for (std::size_t i = 0; i < num_tokens; ++i) {
+    // A token may reach over several pieces: then it is right only if all of them are.
+    float claim = opened ? kWithinClaim : 1.0F;
+    std::size_t rate = kWithinPiece;
+    Source source = Source::kSchema;
+    for (bool first = true; piece < text.pieces.size(); first = false) {
+      const Piece& p = text.pieces[piece];
+      if (!first && start >= proposal.path.ends[i]) break;
+      const std::size_t is_hint = p.source == Source::kHint ? 1 : 0;
+      if (!opened) {
+        claim *= p.probability;
+        rate = kPieceRates + 2 * static_cast<std::size_t>(p.kind) + is_hint;
+        opened = true;
+      } else if (first) {
+        rate = kWithinPiece + is_hint;
+      }
+      if (first || is_hint == 1) source = p.source;
+      if (p.end > proposal.path.ends[i]) break;
+      start = p.end;
+      ++piece;
+      opened = false;
+      if (p.end == proposal.path.ends[i]) break;
+    }
+    proposal.claimed.push_back(claim);
+    proposal.rates.push_back(static_cast<std::uint8_t>(rate));
+    proposal.sources.push_back(source);
+  }
+}
+
+void Drafter::propose_text(int budget) {
+  const int max_paths = 1 + std::min(budget / 5, 11);
+  writer_.write_on(reader_, styles_, slots_, max_paths, texts_);
+  const std::size_t main = num_proposals_;
+  for (std::size_t i = 0; i < texts_.size(); ++i) {
+    const TextPath& text = texts_[i];
+    Proposal& proposal = next_proposal();
+    TokenPath& path = proposal.path;
+    if (i == 0) {
+      tokenizer_.tokenise(text.text, path);
+    } else {
+      tokenizer_.tokenise_branch(text.text, text.shared, main_path_, path);
+    }
+    label_text(text, proposal);
+    if (path.tokens.empty() && !text.text.empty()) continue;  // it has no tokens of its own
+    if (text.ends_answer && options_.end_token >= 0) {
+      path.ends.push_back(static_cast<std::uint32_t>(text.text.size()));
+      proposal.add(options_.end_token, text.pieces.back().probability,
+                   kPieceRates + 2 * static_cast<std::size_t>(PieceKind::kEnd), Source::kSchema);
+    } else if (!text.ends_answer && !path.tokens.empty()) {
+      proposal.claimed.back() *= kUnstable;
+    }
+    if (i == 0) {
+      main_path_ = path;
+      continue;
+    }
+    const auto fork = std::mismatch(path.tokens.begin(), path.tokens.end(),
+                                    main_path_.tokens.begin(), main_path_.tokens.end());
+    proposal.base = static_cast<int>(main);
+    proposal.own = static_cast<std::size_t>(fork.first - path.tokens.begin());
+    proposal.drop_first(proposal.own);
+  }
+}
+
+void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
+                                    std::size_t first_rate, int base) {
+  const std::size_t own = base < 0 ? 0 : main_path_.tokens.size();
+  if (base >= 0) {
+    for (const TokenId token : main_path_.tokens) index.advance(cursor, token);
+  }
+  const int found =
+      index.continuations(cursor, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+  for (int i = 0; i < found; ++i) {
+    const SuffixIndex::Continuation& next = continuations_[static_cast<std::size_t>(i)];
+    const std::size_t bucket = match_bucket(next.match_length);
+    Proposal& proposal = next_proposal();
+    proposal.base = base;
+    proposal.own = own;
+    for (int t = 0; t < next.num_tokens; ++t) {
+      const bool first = t == 0;
+      proposal.add(next.tokens[static_cast<std::size_t>(t)],
+                   next.probabilities[static_cast<std::size_t>(t)] *
+                       (first ? kMatchClaims[bucket] : kAfterMatch),
+                   first_rate + bucket + (first ? 0 : kMatchLengths.size()), Source::kRetrieval);
+    }
+  }
+}
+
+// Looks for continuations of the committed text, or of that text with the whole of proposal `base`,
+// the main path, behind it.
+void Drafter::propose_retrieval(int base) {
+  if (options_.lookup) propose_continuations(text_, text_.tail(), kLookupRates, base);
+  if (!options_.retrieval) return;
+  memory_->with_stores([&](const SuffixIndex& index, const TokenRecycler&) {
+    propose_continuations(index, memory_cursor_, kRetrievalRates, base);
+  });
+}
+
+void Drafter::propose_recycler() {
+  memory_->with_stores([&](const SuffixIndex&, const TokenRecycler& recycler) {
+    TokenId token = last_token_;
+    const auto successors = recycler.successors(token);
+    const std::size_t num = std::min(successors.size(), kSuccessorClaims.size());
+    for (std::size_t i = 0; i < num; ++i) {
+      Proposal& proposal = next_proposal();
+      token = successors[i];
+      for (std::size_t depth = 0; depth < (i == 0 ? kMaxDepthRecycled : 1U); ++depth) {
+        proposal.add(token, kSuccessorClaims[depth == 0 ? i : 0], kRecyclerRates + depth,
+                     Source::kRecycler);
+        const auto next = recycler.successors(token);
+        if (next.empty()) break;
+        token = next[0];
+      }
+    }
+  });
+}
+
+// Returns the tree node behind which `proposal` starts, or -1 when its base was not taken up so
+// far.
+int Drafter::node_before(const Proposal& proposal) const {
+  if (proposal.base < 0) return 0;
+  int node = proposals_[static_cast<std::size_t>(proposal.base)].last_node;
+  const auto depth = static_cast<int>(proposal.own);
+  if (tree_.depths()[static_cast<std::size_t>(node)] < depth) return -1;
+  while (tree_.depths()[static_cast<std::size_t>(node)] > depth) {
+    node = tree_.parents()[static_cast<std::size_t>(node)];
+  }
+  return node;
+}
+
+void Drafter::insert(Proposal& proposal) {
+  const std::size_t num_tokens = proposal.path.tokens.size();
+  corrected_.resize(num_tokens);
+  for (std::size_t i = 0; i < num_tokens; ++i) {
+    corrected_[i] = calibration_.correct(proposal.rates[i], proposal.claimed[i]);
+  }
+  int node = node_before(proposal);
+  for (std::size_t start = 0; start < num_tokens && node >= 0;) {
+    std::size_t end = start + 1;
+    while (end < num_tokens && proposal.sources[end] == proposal.sources[start]) ++end;
+    node = tree_.insert(node, std::span(proposal.path.tokens).subspan(start, end - start),
+                        std::span(corrected_).subspan(start, end - start), proposal.sources[start]);
+    start = end;
+  }
+  proposal.last_node = std::max(node, 0);
+}
+
+const DraftTree& Drafter::propose(int budget) {
+  budget = std::clamp(budget, 1, DraftTree::kMaxNodes);
+  tree_.reset(last_token_);
+  num_proposals_ = num_external_;
+  if (budget > 1) {
+    const auto main = static_cast<int>(num_proposals_);
+    main_path_.clear();
+    if (options_.schema) propose_text(budget);
+    propose_retrieval(-1);
+    if (!main_path_.tokens.empty() && !texts_[0].ends_answer) propose_retrieval(main);
+    if (options_.recycler) propose_recycler();
+    for (std::size_t i = 0; i < num_proposals_; ++i) insert(proposals_[i]);
+  }
+  tree_.prune(tree_.best_size(budget, cost_us_));
+  return tree_;
+}
+
+// Counts for every path how far the committed tokens went along it.
+void Drafter::judge(std::span<const TokenId> committed) {
+  for (std::size_t p = 0; p < num_proposals_; ++p) {
+    Proposal& proposal = proposals_[p];
+    proposal.num_hits = proposal.own;
+    if (proposal.base >= 0 &&
+        proposals_[static_cast<std::size_t>(proposal.base)].num_hits < proposal.own) {
+      proposal.num_hits = 0;
+      continue;
+    }
+    for (std::size_t i = 0; i < proposal.path.tokens.size(); ++i) {
+      if (proposal.num_hits >= committed.size()) break;
+      const bool hit = proposal.path.tokens[i] == committed[proposal.num_hits];
+      calibration_.observe(proposal.rates[i], proposal.claimed[i], hit);
+      if (!hit) break;
+      ++proposal.num_hits;
+    }
+  }
+  num_proposals_ = 0;
+  num_external_ = 0;
+}
+
+void Drafter::commit(std::span<const TokenId> tokens) {
+  for (const TokenId token : tokens) {
+    OOOSPEC_REQUIRE_INDEX(vocab_->contains(token), "commit: expected tokens in [0, ",
+                          vocab_->size(), "), got ", token);
+  }
+  judge(tokens);
+  for (const TokenId token : tokens) {
+    answer_.push_back(token);
+    last_token_ = token;
+    if (token != options_.end_token) {
+      tokenizer_.commit(token);
+      if (options_.schema) reader_.feed(vocab_->bytes(token));
+    }
+    if (options_.lookup) {
+      text_.extend(token);
+    }
+    if (options_.retrieval) {
+      memory_->with_stores([&](const SuffixIndex& index, const TokenRecycler&) {
+        index.advance(memory_cursor_, token);
+      });
+    }
+  }
+}
+
+void Drafter::observe_successors(TokenId token, std::span<const TokenId> successors) {
+  if (options_.recycler) memory_->learn_successors(token, successors);
+}
+
+void Drafter::finish() {
+  memory_->set_calibration(calibration_);
+  if (options_.retrieval && !answer_.empty()) memory_->learn_answer(answer_);
+  if (!reader_.calls().empty()) memory_->learn_style(reader_.style());
+}
+
+}  // namespace ooospec

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One request's sources and their fusion into a draft tree. Usable without the engine: a serving
+// stack in C++ needs this class, a tokenizer callback and nothing of Python.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "call/call_reader.h"
+#include "call/call_writer.h"
+#include "call/tool_schema.h"
+#include "common/types.h"
+#include "common/vocab.h"
+#include "draft/calibration.h"
+#include "draft/draft_memory.h"
+#include "draft/token_path.h"
+#include "index/suffix_index.h"
+#include "tree/draft_tree.h"
+
+namespace ooospec {
+
+// Which sources draft: a method is a set of these.
+struct DrafterOptions {
+  bool schema = true;      // what format and schema force or suggest
+  bool hint = true;        // what the sidecar says; needs schema
+  bool lookup = true;      // continuations found in the prompt and the answer so far
+  bool retrieval = true;   // continuations found in earlier answers
+  bool recycler = true;    // successors seen before
+  bool thinking = false;   // the prompt ends inside <think>: no call is drafted before its end
+  TokenId end_token = -1;  // drafted where the answer may end; -1: none
+};
+
+// Drafts for one request. begin() once, then rounds of propose() and commit(); offer_hint() at any
+// time between them. Not thread-safe. A draft can be wrong in any way; only the target commits.
+class Drafter {
+ public:
+  // encode: the target's tokenizer; called from propose() only.
+  Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
+          std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options);
+
+  // Sets the prompt; its last token is node 0 until something is committed. Raises
+  // std::invalid_argument when empty.
+  void begin(std::span<const TokenId> prompt);
+
+  // Takes up what the sidecar said of one slot: tool and parameter are numbers in the ToolSet, text
+  // is a tool name or a compact JSON value. Returns false, and changes nothing, for a slot that
+  // does not exist or a value that is not JSON.
+  bool offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text);
+
+  // Adds a path of a source from outside to the next proposal. Ids outside the vocabulary cut the
+  // path.
+  void add_path(Source source, std::span<const TokenId> tokens, float probability);
+
+  // cost_us[n - 1]: time of a round of n rows; empty: rows up to the budget are free.
+  void set_costs(std::span<const float> cost_us) {
+    cost_us_.assign(cost_us.begin(), cost_us.end());
+  }
+
+  // Returns the tree to verify next, of at most `budget` nodes (node 0 included; less than one
+  // counts as one). Valid until the next call. Cost: some microseconds, plus the tokenizer where
+  // text did not go on as proposed.
+  const DraftTree& propose(int budget);
+
+  // Takes up the tokens that the target committed. Raises std::out_of_range for ids outside the
+  // vocabulary, before any of them is taken up.
+  void commit(std::span<const TokenId> tokens);
+
+  // Takes up the target's likeliest tokens after `token`, likeliest first.
+  void observe_successors(TokenId token, std::span<const TokenId> successors);
+
+  // Ends the request: the answer is learnt by the memory for requests to come.
+  void finish();
+
+  const CallReader& reader() const { return reader_; }
+  const DraftTree& tree() const { return tree_; }
+  // The likeliest text of the last proposal as tokens, whole: the tree may hold less of it.
+  std::span<const TokenId> main_path() const { return main_path_.tokens; }
+  const Calibration& calibration() const { return calibration_; }
+  std::uint64_t num_encodes() const { return tokenizer_.num_encodes(); }
+  double encode_us() const { return tokenizer_.encode_us(); }
+
+ private:
+  // A drafted path and, per token, the probability claimed for it and the rate it is counted under.
+  // It starts behind the first `own` tokens of proposal `base`, or at node 0 when base is -1.
+  struct Proposal {
+    TokenPath path;
+    std::vector<float> claimed;
+    std::vector<std::uint8_t> rates;
+    std::vector<Source> sources;
+    int base = -1;
+    std::size_t own = 0;
+    int last_node = 0;         // of the draft tree
+    std::size_t num_hits = 0;  // committed tokens that it and its base foresaw
+
+    void clear();
+    void add(TokenId token, float probability, std::size_t rate, Source source);
+    void drop_first(std::size_t count);
+  };
+
+  Proposal& next_proposal();
+  void propose_text(int budget);
+  void propose_retrieval(int base);
+  void propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
+                             std::size_t first_rate, int base);
+  void propose_recycler();
+  void label_text(const TextPath& text, Proposal& proposal) const;
+  void insert(Proposal& proposal);
+  int node_before(const Proposal& proposal) const;
+  void judge(std::span<const TokenId> committed);
+
+  std::shared_ptr<const Vocab> vocab_;
+  std::shared_ptr<const ToolSet> tools_;
+  std::shared_ptr<DraftMemory> memory_;
+  DrafterOptions options_;
+  PathTokenizer tokenizer_;
+  CallReader reader_;
+  CallWriter writer_;
+  std::vector<StyleGuess> styles_;
+  std::vector<Slots> slots_;
+  Calibration calibration_;
+  SuffixIndex text_;  // one document: prompt and answer so far
+  SuffixIndex::Cursor memory_cursor_;
+  DraftTree tree_;
+  std::vector<float> cost_us_;
+  TokenId last_token_ = -1;
+  std::vector<TokenId> answer_;
+  std::vector<TextPath> texts_;
+  TokenPath main_path_;  // texts_[0] as tokens, with the end token where the answer may end
+  std::vector<Proposal> proposals_;  // the first num_proposals_ are this round's
+  std::size_t num_proposals_ = 0;
+  std::size_t num_external_ = 0;  // of these, the first ones come from outside
+  std::vector<SuffixIndex::Continuation> continuations_;
+  std::vector<float> corrected_;
+};
+
+}  // namespace ooospec

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Text that a source would write next, as the target's own tokens.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/types.h"
+#include "common/vocab.h"
+
+namespace ooospec {
+
+// The target's tokenizer: UTF-8 text to tokens, without special tokens around it. May throw; may be
+// slow.
+using Encode = std::function<std::vector<TokenId>(std::string_view)>;
+
+// Some text as tokens; ends[i]: byte offset in the text at which token i ends.
+struct TokenPath {
+  std::vector<TokenId> tokens;
+  std::vector<std::uint32_t> ends;
+
+  void clear() {
+    tokens.clear();
+    ends.clear();
+  }
+};
+
+// Tokenises continuations of committed text. Remembers what it encoded, so that the tokenizer is
+// asked only when the text did not go on as proposed. One object a request; not shared between
+// threads.
+class PathTokenizer {
+ public:
+  PathTokenizer(std::shared_ptr<const Vocab> vocab, Encode encode);
+
+  // Appends `token`, an id of the vocabulary, to the committed text.
+  void commit(TokenId token);
+
+  // Writes to `path` what the tokenizer gives for the committed text followed by `text`, from the
+  // committed end on. Where no token border falls on the committed end, `text` is tokenised alone.
+  // The path stays empty when the tokens do not spell `text` again: then nothing can be drafted.
+  void tokenise(std::string_view text, TokenPath& path);
+
+  // The same for a text whose first `shared` bytes `main` spells too: only what lies around and
+  // behind them is encoded.
+  void tokenise_branch(std::string_view text, std::uint32_t shared, const TokenPath& main,
+                       TokenPath& path);
+
+  std::string_view committed() const { return committed_; }
+  std::uint64_t num_encodes() const { return num_encodes_; }  // calls of the tokenizer
+  double encode_us() const { return encode_us_; }             // time spent in them
+
+ private:
+  struct Encoded {
+    std::vector<TokenId> tokens;
+    bool exact = false;  // the tokens spell the text
+  };
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+
+  const Encoded& encode(std::string_view text);
+  void tokenise_afresh(std::string_view text, TokenPath& path);
+  bool reuse_last(std::string_view text, TokenPath& path) const;
+  bool append_after(std::string_view context, std::string_view text, std::uint32_t offset,
+                    TokenPath& path);
+
+  std::shared_ptr<const Vocab> vocab_;
+  Encode encode_;
+  std::string committed_;
+  std::vector<std::uint32_t> committed_ends_;
+  std::unordered_map<std::string, Encoded, Hash, std::equal_to<>> cache_;
+  std::size_t cache_bytes_ = 0;
+  // The last whole path, cut short while the target goes along it: its text and where that starts
+  // in committed_.
+  std::string last_text_;
+  std::size_t last_start_ = 0;
+  TokenPath last_path_;
+  std::string scratch_;
+  std::uint64_t num_encodes_ = 0;
+  double encode_us_ = 0.0;
+};
+
+}  // namespace ooospec

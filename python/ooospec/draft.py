@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drafting for one target: the C++ drafter, what it remembers between requests, and sources from
+outside.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from ooospec._core import _C
+from ooospec.methods import Method
+from ooospec.sources import MAX_SOURCES, Source, SourceRequest, SourceState
+
+DraftTree = _C.DraftTree
+MEMORY_BYTES = 256 << 20  # cap of the index over earlier answers of one (method, tenant)
+
+
+@lru_cache(maxsize=256)
+def parse_tools(tools_json: str) -> _C.ToolSet:
+    """Returns the tool set of an OpenAI tool list given as JSON text; kept, so a repeated list
+    costs a look-up.
+    """
+    return _C.ToolSet(tools_json)
+
+
+@dataclass(frozen=True)
+class TargetText:
+    """How a target reads and writes text.
+
+    vocab: bytes of every token.
+    encode: text to ids, without special tokens; safe to call from several threads.
+    end_token: id that ends an answer, -1 for none.
+    styles: how the target is thought to write calls, with probabilities.
+    tokenizer: the Hugging Face tokenizer, handed to sources from outside.
+    """
+
+    vocab: _C.Vocab
+    encode: Callable[[str], Sequence[int]]
+    end_token: int
+    styles: Sequence[_C.StyleGuess]
+    tokenizer: Any = None
+
+
+def new_memory(text: TargetText, max_bytes: int = MEMORY_BYTES) -> _C.DraftMemory:
+    """Returns an empty memory for a target."""
+    return _C.DraftMemory(vocab_size=len(text.vocab), max_bytes=max_bytes, styles=list(text.styles))
+
+
+class DraftStore:
+    """What drafting learns about one target, apart for each method and tenant.
+
+    A tenant never gets drafts learnt from another; requests of one tenant share what they learn.
+    """
+
+    def __init__(self, text: TargetText, max_bytes: int = MEMORY_BYTES) -> None:
+        self.text = text
+        self._max_bytes = max_bytes
+        self._memories: dict[tuple[str, str], _C.DraftMemory] = {}
+
+    def memory(self, method: str, tenant: str = "") -> _C.DraftMemory:
+        """Returns the memory of (method, tenant), made on first use."""
+        key = (method, tenant)
+        if key not in self._memories:
+            self._memories[key] = new_memory(self.text, self._max_bytes)
+        return self._memories[key]
+
+    def forget(self, tenant: str | None = None) -> None:
+        """Drops what was learnt from `tenant`, or from all when it is None."""
+        self._memories = {
+            key: kept for key, kept in self._memories.items() if tenant not in (None, key[1])
+        }
+
+
+@dataclass
+class Drafter:
+    """One request's drafting: `propose`, let the target verify, `commit`; `finish` at the end.
+
+    Usable without the engine. Not thread-safe.
+
+    text: the target's text side.
+    tools: OpenAI tool list.
+    method: which sources draft.
+    memory: from DraftStore.memory, or None for one of this request's own.
+    prompt: the target's prompt ids, at least one.
+    costs_us: float[64], time of a round of 1..64 rows; None: rows up to the budget are free.
+    sources: sources from outside, at most 9.
+    """
+
+    text: TargetText
+    tools: Sequence[dict[str, Any]]
+    method: Method
+    prompt: Sequence[int]
+    memory: _C.DraftMemory | None = None
+    costs_us: Sequence[float] | None = None
+    sources: Sequence[Source] = ()
+    messages: Sequence[dict[str, Any]] = ()
+    answer: list[int] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.sources) > MAX_SOURCES:
+            raise ValueError(f"sources: expected at most {MAX_SOURCES}, got {len(self.sources)}")
+        method = self.method
+        self.core = _C.Drafter(
+            self.text.vocab,
+            parse_tools(json.dumps(list(self.tools))),
+            self.memory or new_memory(self.text),
+            self.text.encode,
+            schema=method.schema,
+            hint=method.hint,
+            lookup=method.lookup,
+            retrieval=method.retrieval,
+            recycler=method.recycler,
+            end_token=self.text.end_token,
+        )
+        self.core.begin(self.prompt)
+        if self.costs_us is not None:
+            self.core.set_costs(list(self.costs_us))
+        request = SourceRequest(self.prompt, self.messages, self.tools, self.text.tokenizer)
+        for source in self.sources:
+            source.begin(request)
+
+    def offer_hint(self, record: _C.HintRecord) -> bool:
+        """Takes up a record of the hint ring. Returns False for one that says nothing usable."""
+        core: bool = self.core.offer_hint(
+            record.kind, record.call, record.tool, record.parameter, record.text
+        )
+        return core
+
+    def propose(self, budget: int) -> DraftTree:
+        """Returns the tree to verify next, of at most `budget` nodes, node 0 being the last
+        committed token.
+
+        Valid until the next call. Raises whatever a source from outside raises.
+        """
+        for number, source in enumerate(self.sources if budget > 1 else ()):
+            for path in source.propose(SourceState(self.prompt, self.answer), budget - 1):
+                self.core.add_path(number, list(path.tokens)[: budget - 1], path.probability)
+        return self.core.propose(budget)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Takes up the committed tokens. Raises IndexError for ids outside the vocabulary."""
+        self.core.commit(tokens)
+        self.answer.extend(tokens)
+        for source in self.sources:
+            source.commit(tokens)
+
+    def observe_successors(
+        self, tokens: Sequence[int], successors: Sequence[Sequence[int]]
+    ) -> None:
+        """Takes up the target's likeliest next ids, likeliest first, after each of `tokens`."""
+        for token, following in zip(tokens, successors, strict=True):
+            self.core.observe_successors(token, following)
+
+    def finish(self) -> None:
+        """Ends the request; its memory learns from the answer."""
+        self.core.finish()

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the hint ring to the drafters: the engine's side of a sidecar."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ooospec._core import _C
+from ooospec.draft import Drafter
+
+MAX_RECORDS_A_POLL = 256  # a poll is short, whatever a sidecar writes
+
+
+class Sidecar(Protocol):
+    """What the engine needs of a sidecar; see ooospec.sidecar."""
+
+    @property
+    def ring(self) -> _C.HintRing:
+        """Where its hints arrive. A restarted sidecar has a new one."""
+
+    @property
+    def status(self) -> str:
+        """One line: ready, loading, or what failed."""
+
+    def ask(
+        self, request_id: int, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+    ) -> None:
+        """Starts a wave for a request. Never blocks."""
+
+    def cancel(self, request_id: int) -> None:
+        """Ends the request's wave, if it still runs. Never blocks."""
+
+    def close(self) -> None:
+        """Ends the sidecar."""
+
+
+@dataclass(frozen=True)
+class HintArrival:
+    """A record that reached its drafter. time: seconds of time.perf_counter. num_bytes: of its
+    text.
+    """
+
+    time: float
+    kind: _C.HintKind
+    tool: int
+    parameter: int
+    num_bytes: int
+    used: bool
+
+
+@dataclass
+class HintRouter:
+    """The only reader of a sidecar's ring: hands each record to the drafter of its request.
+
+    Records of requests that are not live are dropped and counted.
+    """
+
+    sidecar: Sidecar
+    num_dropped: int = 0
+    _live: dict[int, tuple[Drafter, list[HintArrival]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self, request_id: int, drafter: Drafter) -> list[HintArrival]:
+        """From now on hints of `request_id` go to `drafter`. Returns the list that its arrivals are
+        added to.
+        """
+        arrivals: list[HintArrival] = []
+        with self._lock:
+            self._live[request_id] = (drafter, arrivals)
+        return arrivals
+
+    def close(self, request_id: int) -> None:
+        """Ends the request: its wave is cancelled, later records are dropped."""
+        with self._lock:
+            self._live.pop(request_id, None)
+        self.sidecar.cancel(request_id)
+
+    def poll(self) -> None:
+        """Hands over what has arrived. Never waits. Cost: some microseconds a record."""
+        with self._lock:
+            ring = self.sidecar.ring
+            for _ in range(MAX_RECORDS_A_POLL):
+                record = ring.try_pop()
+                if record is None:
+                    return
+                live = self._live.get(record.request_id)
+                if live is None:
+                    self.num_dropped += 1
+                    continue
+                drafter, arrivals = live
+                used = drafter.offer_hint(record)
+                arrivals.append(
+                    HintArrival(
+                        time.perf_counter(),
+                        record.kind,
+                        record.tool,
+                        record.parameter,
+                        len(record.text.encode()),
+                        used,
+                    )
+                )

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods: named sets of sources. Every method runs in the same loop, so they differ by their
+drafts alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Method:
+    """Which sources draft.
+
+    schema: what the call's format and the tools' schemas force or suggest.
+    hint: what the sidecar says (needs schema, which writes it out).
+    lookup: continuations found in the prompt and in the answer so far.
+    retrieval: continuations found in earlier answers.
+    recycler: successors that the target ranked high before.
+    """
+
+    name: str
+    schema: bool = False
+    hint: bool = False
+    lookup: bool = False
+    retrieval: bool = False
+    recycler: bool = False
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("ar"),
+        Method("pld", lookup=True),
+        Method("toolspec", schema=True, lookup=True, retrieval=True, recycler=True),
+        Method("ooo", schema=True, hint=True, lookup=True, retrieval=True, recycler=True),
+    )
+}
+
+
+def method(name: str) -> Method:
+    """Returns the method called `name`. Raises ValueError for one that does not exist."""
+    if name not in METHODS:
+        raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {name!r}")
+    return METHODS[name]

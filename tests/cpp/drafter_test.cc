@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "draft/drafter.h"
+
+#include <string>
+
+#include "cpp/check.h"
+
+namespace ooospec {
+namespace {
+
+// A tokenizer of one token a byte, but "name" is one token.
+constexpr TokenId kName = 256;
+constexpr TokenId kEnd = 257;
+
+std::shared_ptr<const Vocab> byte_vocab() {
+  std::vector<std::string> pieces;
+  for (int byte = 0; byte < 256; ++byte) pieces.emplace_back(1, static_cast<char>(byte));
+  pieces.emplace_back("name");
+  pieces.emplace_back();
+  return std::make_shared<Vocab>(std::move(pieces));
+}
+
+std::vector<TokenId> encode(std::string_view text) {
+  std::vector<TokenId> tokens;
+  for (std::size_t i = 0; i < text.size();) {
+    const bool is_name = text.substr(i, 4) == "name";
+    tokens.push_back(is_name ? kName : static_cast<unsigned char>(text[i]));
+    i += is_name ? 4 : 1;
+  }
+  return tokens;
+}
+
+constexpr std::string_view kTools =
+    R"([{"type": "function", "function": {"name": "add", "parameters": {"type": "object",
+        "properties": {"x": {"type": "integer"}, "y": {"type": "string"}}, "required": ["x"]}}}])";
+
+struct Case {
+  std::shared_ptr<DraftMemory> memory = std::make_shared<DraftMemory>(
+      258, std::size_t{1} << 22, std::vector<StyleGuess>{{CallStyle::usual(Wrapper::kTags), 1.0F}});
+  Drafter drafter;
+
+  explicit Case(const DrafterOptions& options)
+      : drafter(byte_vocab(), ToolSet::parse(kTools), memory, encode, options) {
+    drafter.begin(std::vector<TokenId>{'?'});
+  }
+};
+
+DrafterOptions hints_only() {
+  DrafterOptions options;
+  options.lookup = options.retrieval = options.recycler = false;
+  options.end_token = kEnd;
+  return options;
+}
+
+void offer_call(Drafter& drafter) {
+  EXPECT(drafter.offer_hint(HintKind::kFunction, 0, 0, 0, "add"));
+  EXPECT(drafter.offer_hint(HintKind::kValue, 0, 0, 0, "12"));
+  EXPECT(drafter.offer_hint(HintKind::kValue, 0, 0, 1, "null"));
+  EXPECT(drafter.offer_hint(HintKind::kEnd, 0, 0, 0, ""));
+}
+
+// Runs rounds against `answer`, returns how many there were.
+int replay(Drafter& drafter, std::span<const TokenId> answer) {
+  int num_rounds = 0;
+  for (std::size_t done = 0; done < answer.size(); ++num_rounds) {
+    const DraftTree& tree = drafter.propose(DraftTree::kMaxNodes);
+    tree.check();
+    std::vector<TokenId> choices;
+    for (const std::int32_t depth : tree.depths()) {
+      const std::size_t at = done + static_cast<std::size_t>(depth);
+      choices.push_back(at < answer.size() ? answer[at] : -1);
+    }
+    std::vector<std::int32_t> path(static_cast<std::size_t>(tree.size()));
+    const int num_accepted = tree.accept(choices, path);
+    const std::size_t num =
+        std::min(static_cast<std::size_t>(num_accepted) + 1, answer.size() - done);
+    drafter.commit(answer.subspan(done, num));
+    done += num;
+  }
+  drafter.finish();
+  return num_rounds;
+}
+
+std::vector<TokenId> with_end(std::string_view text) {
+  std::vector<TokenId> tokens = encode(text);
+  tokens.push_back(kEnd);
+  return tokens;
+}
+
+constexpr std::string_view kAnswer =
+    "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"x\": 12}}\n</tool_call>";
+
+TEST(a_perfect_hint_drafts_the_rest_of_the_answer) {
+  Case one(hints_only());
+  offer_call(one.drafter);
+  one.drafter.propose(64);
+  std::vector<TokenId> drafted(one.drafter.main_path().begin(), one.drafter.main_path().end());
+  EXPECT(drafted == with_end(kAnswer));
+  EXPECT_EQ(replay(one.drafter, with_end(kAnswer)), 2);  // 64 nodes hold 63 tokens of it
+}
+
+TEST(a_hint_is_used_from_any_token_on) {
+  const std::vector<TokenId> answer = with_end(kAnswer);
+  for (std::size_t done = 1; done < answer.size(); ++done) {
+    Case one(hints_only());
+    one.drafter.commit(std::span(answer).first(done));
+    offer_call(one.drafter);
+    one.drafter.propose(64);
+    const auto path = one.drafter.main_path();
+    EXPECT(std::vector<TokenId>(path.begin(), path.end()) ==
+           std::vector<TokenId>(answer.begin() + static_cast<std::ptrdiff_t>(done), answer.end()));
+  }
+}
+
+TEST(hints_of_slots_that_do_not_exist_are_refused) {
+  Case one(hints_only());
+  EXPECT(!one.drafter.offer_hint(HintKind::kFunction, 0, 1, 0, "other"));
+  EXPECT(!one.drafter.offer_hint(HintKind::kFunction, -1, 0, 0, "add"));
+  EXPECT(!one.drafter.offer_hint(HintKind::kFunction, 99, 0, 0, "add"));
+  EXPECT(!one.drafter.offer_hint(HintKind::kValue, 0, 0, 2, "1"));
+  EXPECT(!one.drafter.offer_hint(HintKind::kValue, 0, 0, 0, "not json"));
+  EXPECT(one.drafter.offer_hint(HintKind::kFunction, 0, kNoTool, 0, "none"));
+}
+
+TEST(a_method_without_hints_takes_none) {
+  DrafterOptions options = hints_only();
+  options.hint = false;
+  Case one(options);
+  EXPECT(!one.drafter.offer_hint(HintKind::kFunction, 0, 0, 0, "add"));
+}
+
+TEST(earlier_answers_are_found_again) {
+  DrafterOptions options = hints_only();
+  options.schema = options.hint = false;
+  options.retrieval = true;
+  Case first(options);
+  const std::vector<TokenId> answer = with_end(kAnswer);
+  const int cold = replay(first.drafter, answer);
+  Drafter second(byte_vocab(), ToolSet::parse(kTools), first.memory, encode, options);
+  second.begin(std::vector<TokenId>{'?'});
+  EXPECT(replay(second, answer) < cold / 3);
+}
+
+TEST(a_bad_token_is_refused_before_anything_is_taken_up) {
+  Case one(hints_only());
+  one.drafter.commit(std::vector<TokenId>{'<'});
+  EXPECT_THROWS(one.drafter.commit(std::vector<TokenId>({'t', 258})), std::out_of_range, "got 258");
+  EXPECT_THROWS(one.drafter.commit(std::vector<TokenId>{-1}), std::out_of_range, "got -1");
+  EXPECT_EQ(one.drafter.reader().num_bytes(), 1U);
+  EXPECT_THROWS(one.drafter.begin({}), std::invalid_argument, "at least one token");
+}
+
+TEST(paths_from_outside_are_cut_at_ids_that_do_not_exist) {
+  Case one(DrafterOptions{false, false, false, false, false, false, kEnd});
+  one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'a', 'b', 999, 'c'}, 0.9F);
+  EXPECT_EQ(one.drafter.propose(64).size(), 3);
+  EXPECT_EQ(one.drafter.propose(2).size(), 2);
+  EXPECT_EQ(one.drafter.propose(1).size(), 1);
+  EXPECT_EQ(one.drafter.propose(0).size(), 1);
+  one.drafter.commit(std::vector<TokenId>{'z'});
+  EXPECT_EQ(one.drafter.propose(64).size(), 1);
+}
+
+TEST(calibration_believes_a_source_less_that_is_wrong) {
+  Calibration calibration;
+  for (int i = 0; i < 200; ++i) calibration.observe(0, 0.8F, false);
+  for (int i = 0; i < 200; ++i) calibration.observe(1, 0.2F, true);
+  EXPECT(calibration.correct(0, 0.8F) < 0.05F);
+  EXPECT(calibration.correct(1, 0.2F) > 0.9F);
+  EXPECT_EQ(calibration.num_trials(0), 200U);
+  EXPECT_EQ(calibration.num_hits(1), 200U);
+}
+
+}  // namespace
+}  // namespace ooospec

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The drafter from Python: hints through the ring, sources from outside, memories apart."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from ooospec import _C
+from ooospec.draft import Drafter, DraftStore, TargetText
+from ooospec.hints import HintRouter
+from ooospec.methods import METHODS, method
+from ooospec.replay import replay, slot_records
+from ooospec.sources import SourceRequest, SourceState, WeightedPath, load_source
+
+END = 256
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string"},
+                    "days": {"type": "integer"},
+                    "unit": {"enum": ["celsius", "fahrenheit"]},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+]
+CALL = {
+    "name": "get_weather",
+    "arguments": {"city": "Zürich \\ 東京", "days": 3, "unit": "celsius"},
+}
+
+
+def byte_text(styles: Sequence[Any] | None = None) -> TargetText:
+    """Returns a target whose tokens are bytes."""
+    vocab = _C.Vocab([bytes([byte]) for byte in range(256)] + [b""])
+    return TargetText(
+        vocab, lambda text: list(text.encode()), END, list(styles or _C.usual_styles())
+    )
+
+
+def answer(call: dict[str, Any] = CALL, style: Any = None) -> list[int]:
+    arguments = json.dumps(call["arguments"], ensure_ascii=False)
+    text = _C.render_calls([(call["name"], arguments)], style or _C.CallStyle("tags"))
+    return [*text.encode(), END]
+
+
+def rounds(drafter: Drafter, ids: list[int]) -> int:
+    return len(replay(drafter, ids))
+
+
+class OneRequestSidecar:
+    """A sidecar that sends what it is given, by way of a real ring."""
+
+    def __init__(self, ring: _C.HintRing, records: Sequence[_C.HintRecord]) -> None:
+        self.ring = ring
+        self.status = "ready"
+        self.records = records
+        self.cancelled: list[int] = []
+
+    def ask(self, request_id: int, messages: Any, tools: Any) -> None:
+        for record in self.records:
+            assert self.ring.try_push(
+                record.request_id,
+                record.kind,
+                record.call,
+                record.tool,
+                record.parameter,
+                record.text,
+            )
+
+    def cancel(self, request_id: int) -> None:
+        self.cancelled.append(request_id)
+
+    def close(self) -> None:
+        pass
+
+
+def test_hints_reach_the_drafter_of_their_request_only() -> None:
+    sidecar = OneRequestSidecar(
+        _C.HintRing(), [*slot_records(7, [CALL], TOOLS), *slot_records(8, [CALL], TOOLS)]
+    )
+    router = HintRouter(sidecar)
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
+    arrivals = router.open(7, drafter)
+    sidecar.ask(7, [], TOOLS)
+    router.poll()
+    assert [arrival.kind for arrival in arrivals] == [
+        _C.HintKind.FUNCTION,
+        *[_C.HintKind.VALUE] * 3,
+        _C.HintKind.END,
+    ]
+    assert all(arrival.used for arrival in arrivals)
+    assert router.num_dropped == 5
+    hinted = rounds(drafter, answer())
+    plain = rounds(Drafter(byte_text(), TOOLS, METHODS["toolspec"], [1]), answer())
+    assert hinted <= -(-len(answer()) // 64) + 1 < plain
+    router.close(7)
+    assert sidecar.cancelled == [7]
+
+
+def test_every_method_is_a_set_of_sources() -> None:
+    assert set(METHODS) == {"ar", "pld", "toolspec", "ooo"}
+    assert method("ooo").hint
+    assert not method("toolspec").hint
+    with pytest.raises(ValueError, match="expected one of ar, pld, toolspec, ooo, got 'fast'"):
+        method("fast")
+    used: dict[str, set[int]] = {}
+    for name, one in METHODS.items():
+        drafter = Drafter(byte_text(), TOOLS, one, list(b"Weather in Zurich for 3 days?"))
+        for record in slot_records(1, [CALL], TOOLS):
+            assert drafter.offer_hint(record) == one.hint
+        used[name] = set()
+        ids = answer()
+        drafter.commit(ids[:1])
+        for done in range(1, len(ids)):
+            used[name] |= set(drafter.propose(64).sources.tolist())
+            drafter.commit([ids[done]])
+    root, schema, hint, retrieval = (
+        _C.SOURCES[key] for key in ("root", "schema", "hint", "retrieval")
+    )
+    assert used["ar"] == {root}
+    assert used["pld"] == {root, retrieval}
+    assert used["toolspec"] == {root, schema, retrieval}
+    assert used["ooo"] == {root, schema, hint, retrieval}
+
+
+def test_tenants_and_methods_learn_apart() -> None:
+    """I18: a tenant never gets drafts learnt from another."""
+    store = DraftStore(byte_text())
+    secret = {"name": "get_weather", "arguments": {"city": "a place only tenant one knows of"}}
+
+    def count(tenant: str, name: str = "toolspec") -> int:
+        memory = store.memory(name, tenant)
+        drafter = Drafter(byte_text(), TOOLS, METHODS[name], [1], memory=memory)
+        number = rounds(drafter, answer(secret))
+        drafter.finish()
+        return number
+
+    cold = count("one")
+    warm = count("one")
+    assert warm < cold / 2
+    assert count("two") == cold
+    store.forget("one")
+    assert count("one") == cold
+
+
+class Recorded:
+    """A source that knows the answer."""
+
+    text: list[int] = []
+
+    def begin(self, request: SourceRequest) -> None:
+        self.done = 0
+        assert list(request.prompt) == [1]
+
+    def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
+        assert len(state.answer) == self.done
+        return [WeightedPath(self.text[self.done :], 0.9)]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self.done += len(tokens)
+
+
+def test_a_source_from_outside_joins_the_tree() -> None:
+    """C13: a source that knows the answer is accepted whole."""
+    Recorded.text = answer()
+    drafter = Drafter(byte_text(), [], METHODS["pld"], [1], sources=[Recorded()])
+    assert rounds(drafter, Recorded.text) == -(-(len(Recorded.text) - 1) // 64)
+
+
+def test_sources_are_loaded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "my_sources", sys.modules[__name__])
+    assert load_source("my_sources:Recorded") is Recorded
+    for name, message in (
+        ("my_sources:Missing", "importable module:Class"),
+        ("no_such_module_at_all:X", "importable module:Class"),
+        ("ooospec.methods:Method", "begin, propose and commit"),
+        ("unheard-of", "entry point of ooospec.sources"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_source(name)
+
+
+@pytest.mark.parametrize("budget", [-1, 0, 1, 2, 3, 64, 1000])
+def test_a_tree_never_passes_its_budget(budget: int) -> None:
+    """C01, C10: from nothing to everything."""
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
+    for record in slot_records(1, [CALL], TOOLS):
+        drafter.offer_hint(record)
+    drafter.commit([ord("<")])
+    tree = drafter.propose(budget)
+    tree.check()
+    assert 1 <= len(tree) <= max(1, min(budget, 64))
+
+
+def test_hints_of_any_length_and_shape_do_no_harm() -> None:
+    """C11, E03, I03: a hint of 5000 tokens, nonsense, and slots that are not there."""
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
+    core = drafter.core
+    kind = _C.HintKind
+    assert core.offer_hint(kind.VALUE, 0, 0, 0, json.dumps("x" * 5000))
+    assert not core.offer_hint(kind.VALUE, 0, 0, 0, "{")
+    assert not core.offer_hint(kind.VALUE, 0, 9, 0, "1")
+    assert not core.offer_hint(kind.VALUE, 0, 0, 9, "1")
+    assert not core.offer_hint(kind.FUNCTION, 40, 0, 0, "get_weather")
+    ids = answer()
+    drafter.commit(ids[:1])
+    for done in range(1, len(ids)):
+        tree = drafter.propose(64)
+        tree.check()
+        assert len(tree) <= 64
+        drafter.commit([ids[done]])
+
+
+def test_an_encoder_that_lies_costs_drafts_only() -> None:
+    """E06, E07, E11: tokens that do not spell the text are not drafted."""
+    text = byte_text()
+    lying = TargetText(text.vocab, lambda said: [0, 300, *said.encode()], END, text.styles)
+    drafter = Drafter(lying, TOOLS, METHODS["ooo"], [1])
+    drafter.commit([ord("<")])
+    assert drafter.propose(64).tokens.tolist()[1:] == []
+    broken = TargetText(text.vocab, lambda said: 1 / 0, END, text.styles)  # type: ignore[arg-type, return-value]
+    drafter = Drafter(broken, TOOLS, METHODS["ooo"], [1])
+    drafter.commit([ord("<")])
+    with pytest.raises(ZeroDivisionError):
+        drafter.propose(64)
+    drafter.commit([ord("t")])
+    assert drafter.answer == list(b"<t")
+
+
+def test_a_rollback_a_round_does_not_wear_a_source_out() -> None:
+    """I14: after 1000 rejected rounds a source that knows the answer is accepted again."""
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
+    for record in slot_records(1, [CALL], TOOLS):
+        drafter.offer_hint(record)
+    for _ in range(1000):
+        drafter.propose(64)
+        drafter.commit([ord("z")])
+    drafter.commit([ord("\n")])
+    assert len(replay(drafter, answer())) <= 4
+
+
+def test_ids_outside_the_vocabulary_are_refused() -> None:
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
+    for bad in ([257], [-1], [65, 257]):
+        with pytest.raises(IndexError, match=r"expected tokens in \[0, 257\)"):
+            drafter.commit(bad)
+    assert drafter.answer == []
+    with pytest.raises(ValueError, match="at least one token"):
+        Drafter(byte_text(), TOOLS, METHODS["ooo"], [])
+    with pytest.raises(ValueError, match="at most 9"):
+        Drafter(byte_text(), [], METHODS["ooo"], [1], sources=[Recorded()] * 10)
+    with pytest.raises(ValueError, match="at least one token"):
+        replay(drafter, [])
+
+
+@pytest.mark.parametrize("wrapper", ["bare", "tags", "fenced_json", "fenced", "python_tag"])
+def test_acceptance_in_every_style(wrapper: str) -> None:
+    """F25: whatever the spacing, a perfect hint is written in it after the first call at the latest."""
+    for indent, spacing in (("", {}), ("  ", {}), ("", {"pad": " ", "before_colon": " "})):
+        style = _C.CallStyle(wrapper, indent)
+        for name, value in spacing.items():
+            setattr(style, name, value)
+        ids = answer(style=style)
+        store = DraftStore(byte_text())
+        counts = []
+        for _ in range(3):
+            drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1], memory=store.memory("ooo"))
+            for record in slot_records(1, [CALL], TOOLS):
+                drafter.offer_hint(record)
+            counts.append(rounds(drafter, ids))
+            drafter.finish()
+        assert counts[-1] <= -(-len(ids) // 60) + 1, (wrapper, indent, spacing, counts)
