@@ -11,6 +11,7 @@ from typing import Any
 from ooospec.errors import UnsupportedModel
 
 SPACE = "▁"  # how SentencePiece writes a space
+_LEADS = ("\n", "(", "a")  # one of them does not merge with what follows
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -46,14 +47,13 @@ class TokenTable:
                 "SentencePiece library."
             )
         vocab: dict[str, int] = tokenizer.get_vocab()
-        added = {int(i): str(token) for i, token in tokenizer.added_tokens_decoder.items()}
+        added = {int(i) for i in tokenizer.added_tokens_decoder}
         self.num_tokens = max(vocab.values(), default=-1) + 1
         self.pieces: list[bytes] = [b""] * self.num_tokens
         for token, token_id in vocab.items():
-            if token_id in added:
-                self.pieces[token_id] = added[token_id].encode()
-            elif byte_level:
-                self.pieces[token_id] = _from_byte_level(token)
+            if byte_level:
+                whole = token_id in added
+                self.pieces[token_id] = token.encode() if whole else _from_byte_level(token)
             else:
                 self.pieces[token_id] = _from_sentence_piece(token, byte_fallback)
         self.special_ids = frozenset(int(i) for i in tokenizer.all_special_ids)
@@ -69,17 +69,16 @@ class TokenTable:
 
         Special tokens that are written out in `text` become their ids, as in a rendered chat.
         """
-        if not self._adds_space:
+        if not self._adds_space or not text:
             return self._encode(text)
-        # A line break before the text takes the space; what follows it is the text alone, if a
-        # token starts there.
-        tokens = self._encode("\n" + text)
-        prefix = b""
-        for i, token in enumerate(tokens):
-            if prefix in (b"\n", b" \n"):
-                return tokens[i:]
-            prefix += self.pieces[token]
-        return self._encode(text) if text else []
+        for lead in _LEADS:  # something before the text takes the space
+            tokens = self._encode(lead + text)
+            prefix = b""
+            for i, token in enumerate(tokens):
+                if prefix.removeprefix(b" ") == lead.encode():
+                    return tokens[i:]
+                prefix += self.pieces[token]
+        return self._encode(text)
 
     def _encode(self, text: str) -> list[int]:
         if self._backend is not None:
