@@ -266,7 +266,9 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
 
 @pytest.mark.parametrize("wrapper", ["bare", "tags", "fenced_json", "fenced", "python_tag"])
 def test_acceptance_in_every_style(wrapper: str) -> None:
-    """F25: whatever the spacing, a perfect hint is written in it after the first call at the latest."""
+    """F25: whatever the spacing, a perfect hint is written in it after the first call at the
+    latest.
+    """
     for indent, spacing in (("", {}), ("  ", {}), ("", {"pad": " ", "before_colon": " "})):
         style = _C.CallStyle(wrapper, indent)
         for name, value in spacing.items():
