@@ -114,11 +114,13 @@ TEST(pruning_keeps_the_likeliest_and_of_equals_the_older) {
   DraftTree tree;
   add(tree, 0, {1}, 0.25f);
   add(tree, 0, {2, 3}, 0.5f);
+  add(tree, 0, {1}, 0.25f);
   add(tree, 0, {4}, 0.25f);
   tree.prune(3);
   EXPECT_EQ(list(tree.tokens()), (std::vector<TokenId>{0, 1, 2}));
   add(tree, 2, {9}, 1.0f);  // a pruned tree grows on
   EXPECT_EQ(list(tree.parents()), (std::vector<int>{-1, 0, 0, 2}));
+  EXPECT_EQ(list(tree.probabilities()), (std::vector<float>{1.0f, 0.4375f, 0.5f, 0.5f}));
   tree.check();
 }
 
