@@ -75,18 +75,17 @@ CallReader::CallReader(std::shared_ptr<const ToolSet> tools, bool thinking)
 }
 
 void CallReader::feed(std::string_view bytes) {
-  for (std::size_t i = 0; i < bytes.size();) {
-    bool taken = true;
+  std::size_t i = 0;
+  while (i < bytes.size()) {
+    const std::size_t begin = i;
     if (in_call()) {
-      if ((spot_ == Spot::kString || spot_ == Spot::kKey) && escape_ == 0) {
-        const std::size_t size = skip_string(bytes.substr(i));
-        i += size;
-        position_ += size;
-        if (i == bytes.size()) return;
-      }
-      taken = step_inside(bytes[i]);
-      if (!taken) abandon_call();
-    } else if (spot_ == Spot::kOpened) {
+      i += feed_call(bytes.substr(i));
+      if (i == bytes.size()) return;
+      if (in_call()) abandon_call();  // the byte at i is not JSON there
+      if (i > begin) continue;
+    }
+    bool taken = true;
+    if (spot_ == Spot::kOpened) {
       taken = step_opened(bytes[i]);
     } else if (spot_ == Spot::kBetween) {
       taken = step_between(bytes[i]);
@@ -98,6 +97,23 @@ void CallReader::feed(std::string_view bytes) {
     i += taken ? 1 : 0;
     position_ += taken ? 1 : 0;
   }
+}
+
+// Takes bytes to the end of the call, or up to one that cannot stand there. Returns how many.
+std::size_t CallReader::feed_call(std::string_view bytes) {
+  std::size_t i = 0;
+  while (i < bytes.size() && in_call()) {
+    if (escape_ == 0 && (spot_ == Spot::kString || spot_ == Spot::kKey)) {
+      const std::size_t size = skip_string(bytes.substr(i));
+      i += size;
+      position_ += size;
+      if (i == bytes.size()) break;
+    }
+    if (!step_call(bytes[i])) break;
+    ++i;
+    ++position_;
+  }
+  return i;
 }
 
 // --- outside ---
@@ -124,6 +140,11 @@ void CallReader::step_prose(char byte) {
     return;
   }
   append_pending(byte);
+  if (marker_size_ == 0 && byte != '<' && byte != '`') {
+    if (byte == '\n') return end_line();
+    line_start_ = line_start_ && is_space(byte);
+    return;
+  }
   std::uint32_t alive = 0;
   for (int attempt = 0; attempt < 2 && alive == 0; ++attempt) {
     for (std::size_t k = 0; k < kMarkers.size(); ++k) {
@@ -136,16 +157,7 @@ void CallReader::step_prose(char byte) {
   }
   alive_ = alive;
   if (alive != 0) ++marker_size_;
-  if (byte == '\n') {
-    if (!line_start_) answer_start_ = false;
-    line_start_ = true;
-    if (!after_call_ || !pending_valid_) {
-      after_call_ = false;
-      pending_.clear();
-      pending_valid_ = true;
-    }
-    return;
-  }
+  if (byte == '\n') return end_line();
   if (!is_space(byte)) line_start_ = false;
   for (std::size_t k = 0; alive != 0 && k < kMarkers.size(); ++k) {
     if (((alive >> k) & 1u) == 0 || kMarkers[k].text.size() != marker_size_) continue;
@@ -158,6 +170,15 @@ void CallReader::step_prose(char byte) {
     }
     return;
   }
+}
+
+void CallReader::end_line() {
+  if (!line_start_) answer_start_ = false;
+  line_start_ = true;
+  if (after_call_ && pending_valid_) return;
+  after_call_ = false;
+  pending_.clear();
+  pending_valid_ = true;
 }
 
 void CallReader::step_thinking(char byte) {
@@ -277,7 +298,8 @@ bool CallReader::step_between(char byte) {
 // --- the call's object ---
 
 void CallReader::begin_call() {
-  style_before_ = style_;
+  if (style_changed_) style_before_ = style_;
+  style_changed_ = false;
   observe_wrapper();
   call_begin_ = position_;
   text_.assign(1, '{');
@@ -291,7 +313,8 @@ void CallReader::begin_call() {
 }
 
 void CallReader::abandon_call() {
-  style_ = style_before_;
+  if (style_changed_) style_ = style_before_;
+  style_changed_ = false;
   frames_.clear();
   keys_.clear();
   text_.clear();
@@ -339,7 +362,7 @@ void CallReader::enter(Spot spot) {
   gap_begin_ = offset(text_.size());
 }
 
-bool CallReader::step_inside(char byte) {
+bool CallReader::step_call(char byte) {
   if (spot_ == Spot::kKey || spot_ == Spot::kString) return step_string(byte);
   if (spot_ == Spot::kNumber) {
     if (step_number(byte)) {
@@ -480,8 +503,7 @@ void CallReader::end_key() {
   frame.property = tools_->find_property(frame.node, hash);
   keys_.push_back({hash, frame.property});
   if (frames_.size() == 1 && (hash == kNameHash || hash == kTypeHash) && keys_.size() == 1) {
-    style_.type_key = hash == kTypeHash;
-    style_.seen |= kTypeKeyFacet;
+    observe(kTypeKeyFacet, style_.type_key, hash == kTypeHash);
   }
   if (frames_.size() == 1 && (hash == kArgumentsHash || hash == kParametersHash)) {
     observe(kArgumentsKeyFacet, &CallStyle::arguments_key, raw);
@@ -521,14 +543,8 @@ std::size_t CallReader::skip_string(std::string_view bytes) {
     met |= what;
   }
   text_.append(bytes.substr(0, i));
-  if ((met & kNotAscii) != 0) {
-    style_.spelling.ascii = false;
-    style_.seen |= kAsciiFacet;
-  }
-  if ((met & kSlash) != 0) {
-    style_.spelling.slash = false;
-    style_.seen |= kSlashFacet;
-  }
+  if ((met & kNotAscii) != 0) observe(kAsciiFacet, style_.spelling.ascii, false);
+  if ((met & kSlash) != 0) observe(kSlashFacet, style_.spelling.slash, false);
   return i;
 }
 
@@ -550,19 +566,13 @@ bool CallReader::step_string(char byte) {
     if (std::string_view("\"\\/bfnrtu").find(byte) == std::string_view::npos) return false;
     escape_ = byte == 'u' ? 2 : 0;
     unit_ = 0;
-    if (byte == '/') {
-      style_.spelling.slash = true;
-      style_.seen |= kSlashFacet;
-    }
+    if (byte == '/') observe(kSlashFacet, style_.spelling.slash, true);
   } else {
     const int digit = hex_digit(byte);
     if (digit < 0) return false;
     unit_ = static_cast<std::uint16_t>(unit_ * 16 + digit);
     escape_ = escape_ == 5 ? 0 : static_cast<std::uint8_t>(escape_ + 1);
-    if (escape_ == 0 && unit_ >= 0x80) {
-      style_.spelling.ascii = true;
-      style_.seen |= kAsciiFacet;
-    }
+    if (escape_ == 0 && unit_ >= 0x80) observe(kAsciiFacet, style_.spelling.ascii, true);
     if (escape_ == 0) unit_ = 0;
   }
   text_.push_back(byte);
@@ -610,11 +620,19 @@ bool CallReader::step_number(char byte) {
 // --- style ---
 
 void CallReader::observe(Facet facet, std::string CallStyle::* member, std::string_view text) {
-  if (text.size() > 16 || (text.find('\n') != std::string_view::npos && facet >= kIndentFacet))
-    return;
   if ((style_.seen & facet) != 0 && style_.*member == text) return;
+  const bool layout = facet >= kIndentFacet;  // which never holds a line break
+  if (text.size() > 16 || (layout && text.find('\n') != std::string_view::npos)) return;
   style_.*member = text;
   style_.seen |= facet;
+  style_changed_ = true;
+}
+
+void CallReader::observe(std::uint32_t facet, bool& member, bool value) {
+  if ((style_.seen & facet) != 0 && member == value) return;
+  member = value;
+  style_.seen |= facet;
+  style_changed_ = true;
 }
 
 void CallReader::observe_member_gap() {
@@ -625,8 +643,7 @@ void CallReader::observe_member_gap() {
   const bool array = frame.level == Level::kArray;
   if (!lines && frame.num_members > 0) observe(kAfterCommaFacet, &CallStyle::after_comma, space);
   if (frame.num_members > 0) return;
-  style_.lines[static_cast<std::size_t>(frame.level)] = lines;
-  style_.seen |= lines_facet(frame.level);
+  observe(lines_facet(frame.level), style_.lines[static_cast<std::size_t>(frame.level)], lines);
   if (!lines) {
     observe(array ? kArrayPadFacet : kPadFacet, array ? &CallStyle::array_pad : &CallStyle::pad,
             space);
@@ -662,17 +679,17 @@ void CallReader::observe_wrapper() {
     base_indent_ = before;
   }
   if ((style_.seen & kWrapperFacet) == 0 || style_.wrapper != wrapper_) {
-    const std::uint32_t layout = style_.seen & ~(kOpenGapFacet | kCloseGapFacet | kBetweenFacet);
     const CallStyle usual = CallStyle::usual(wrapper_);
+    style_.wrapper = wrapper_;
     style_.rewrap = usual.rewrap;
     style_.open_gap = usual.open_gap;
     style_.close_gap = usual.close_gap;
     style_.between = usual.between;
-    style_.seen = layout;
+    style_.seen &= ~(kOpenGapFacet | kCloseGapFacet | kBetweenFacet);
+    style_.seen |= kWrapperFacet;
+    style_changed_ = true;
   }
-  style_.wrapper = wrapper_;
-  style_.list = in_list_;
-  style_.seen |= kWrapperFacet | kListFacet;
+  observe(kListFacet, style_.list, in_list_);
   if (!pending_valid_) return;
   if (first) {
     const std::size_t gap_to = in_list_ ? list_from_ - 1 : before.size();
@@ -680,16 +697,16 @@ void CallReader::observe_wrapper() {
       observe(kOpenGapFacet, &CallStyle::open_gap, before.substr(gap_from_, gap_to - gap_from_));
     }
     if (in_list_) {
-      style_.lines[0] = before.substr(list_from_).find('\n') != std::string_view::npos;
-      style_.seen |= lines_facet(Level::kList);
+      observe(lines_facet(Level::kList), style_.lines[0],
+              before.substr(list_from_).find('\n') != std::string_view::npos);
     }
     if (after_call_ && close_end_ <= open_begin_ && !form(wrapper_).open.empty()) {
-      style_.rewrap = true;
+      observe(kBetweenFacet, style_.rewrap, true);
       observe(kBetweenFacet, &CallStyle::between,
               before.substr(close_end_, open_begin_ - close_end_));
     }
   } else if (!in_list_) {
-    style_.rewrap = false;
+    observe(kBetweenFacet, style_.rewrap, false);
     observe(kBetweenFacet, &CallStyle::between, before);
   }
 }

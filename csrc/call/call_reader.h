@@ -146,11 +146,13 @@ class CallReader {
   // Each of these takes one byte; false: the byte is not theirs, and the reader is outside now.
   bool step_opened(char byte);
   bool step_between(char byte);
-  bool step_inside(char byte);
+  bool step_call(char byte);
   bool step_string(char byte);
   bool step_number(char byte);
   void step_prose(char byte);
   void step_thinking(char byte);
+  std::size_t feed_call(std::string_view bytes);
+  void end_line();
   std::size_t skip_string(std::string_view bytes);
 
   void append_pending(char byte);
@@ -170,6 +172,7 @@ class CallReader {
   void enter(Spot spot);  // a spot that white space may stand in
 
   void observe(Facet facet, std::string CallStyle::* member, std::string_view text);
+  void observe(std::uint32_t facet, bool& member, bool value);
   void observe_member_gap();
   void observe_wrapper();
 
@@ -177,7 +180,8 @@ class CallReader {
   std::uint64_t position_ = 0;  // bytes fed
   Spot spot_ = Spot::kProse;
   CallStyle style_;
-  CallStyle style_before_;  // the call under way; comes back if it turns out to be none
+  CallStyle style_before_;  // the call under way: comes back if it turns out to be none
+  bool style_changed_ = false;
   std::vector<Call> calls_;
   std::vector<CallSpan> spans_;
 

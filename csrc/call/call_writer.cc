@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "call/call_pen.h"
+#include "call/pen.h"
 #include "common/check.h"
 
 namespace ooospec {
@@ -15,17 +15,17 @@ std::uint32_t slot_key(int tool_idx, int parameter_idx) {
   return static_cast<std::uint32_t>(tool_idx) << 16 | static_cast<std::uint32_t>(parameter_idx);
 }
 
+bool before(const Slots::Entry& entry, std::uint32_t key) { return entry.key < key; }
+
 }  // namespace
 
 bool Slots::set(int tool_idx, int parameter_idx, std::string_view json) {
-  if (tool_idx < 0 || parameter_idx < 0 || tool_idx > 0xFFFF || parameter_idx > 0xFFFF)
-    return false;
+  const bool in_range =
+      tool_idx >= 0 && tool_idx <= 0xFFFF && parameter_idx >= 0 && parameter_idx <= 0xFFFF;
   JsonValue value;
-  if (!JsonValue::try_parse(json, value)) return false;
+  if (!in_range || !JsonValue::try_parse(json, value)) return false;
   const std::uint32_t key = slot_key(tool_idx, parameter_idx);
-  const auto at =
-      std::lower_bound(values_.begin(), values_.end(), key,
-                       [](const Entry& entry, std::uint32_t k) { return entry.key < k; });
+  const auto at = std::lower_bound(values_.begin(), values_.end(), key, before);
   if (at != values_.end() && at->key == key) {
     at->value = std::move(value);
   } else {
@@ -34,13 +34,19 @@ bool Slots::set(int tool_idx, int parameter_idx, std::string_view json) {
   return true;
 }
 
+std::span<const Slots::Entry> Slots::of(int tool_idx) const {
+  if (tool_idx < 0) return {};
+  const auto begin =
+      std::lower_bound(values_.begin(), values_.end(), slot_key(tool_idx, 0), before);
+  const auto end = std::lower_bound(begin, values_.end(), slot_key(tool_idx + 1, 0), before);
+  return {begin, end};
+}
+
 const JsonValue* Slots::find(int tool_idx, int parameter_idx) const {
-  if (tool_idx < 0 || parameter_idx < 0) return nullptr;
-  const std::uint32_t key = slot_key(tool_idx, parameter_idx);
-  const auto at =
-      std::lower_bound(values_.begin(), values_.end(), key,
-                       [](const Entry& entry, std::uint32_t k) { return entry.key < k; });
-  return at != values_.end() && at->key == key ? &at->value : nullptr;
+  for (const Entry& entry : of(tool_idx)) {
+    if (entry.parameter() == parameter_idx) return &entry.value;
+  }
+  return nullptr;
 }
 
 void Slots::clear() {
@@ -78,9 +84,9 @@ void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> 
   if (pen.begin(reader, styles, slots, max_bytes, max_paths - 1)) {
     pen.write_main(next_path());
     if (!out[0].pieces.empty()) ++num_paths;
-    for (std::size_t k = 0; num_paths > 0 && k < pen.branches().size(); ++k) {
+    for (std::size_t k = 0; num_paths > 0 && k < pen.num_branches(); ++k) {
       TextPath& path = next_path();
-      pen.write_branch(pen.branches()[k], out[0], path);
+      pen.write_branch(k, out[0], path);
       const bool told = path.shared < path.text.size() ||
                         (path.ends_answer && path.text.size() < out[0].text.size());
       if (told) ++num_paths;

@@ -20,6 +20,11 @@ namespace ooospec {
 // What hints said of one call. Numbers are those of the ToolSet.
 class Slots {
  public:
+  struct Entry {
+    std::uint32_t key;  // tool << 16 | parameter
+    JsonValue value;
+    int parameter() const { return static_cast<int>(key & 0xFFFFu); }
+  };
   static constexpr int kUnknown = -1;
   static constexpr int kNoCall = -2;
 
@@ -33,14 +38,14 @@ class Slots {
   // Returns the value, or null if nothing was said. O(log values).
   const JsonValue* find(int tool_idx, int parameter_idx) const;
 
+  // All that was said, and what was said of one tool, by parameter.
+  std::span<const Entry> entries() const { return values_; }
+  std::span<const Entry> of(int tool_idx) const;
+
   bool empty() const { return tool == kUnknown && !ended && values_.empty(); }
   void clear();
 
  private:
-  struct Entry {
-    std::uint32_t key;
-    JsonValue value;
-  };
   std::vector<Entry> values_;  // sorted by key
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call/json_value.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -482,6 +483,10 @@ std::size_t append_unescaped(std::string& out, std::string_view raw) {
     i += size;
   }
   return i;
+}
+
+bool is_plain_json(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), is_plain);
 }
 
 bool is_json_number(std::string_view text) {

@@ -81,6 +81,9 @@ void append_escaped(std::string& out, std::string_view utf8, JsonSpelling spelli
 // end.
 std::size_t append_unescaped(std::string& out, std::string_view raw);
 
+// True if `text` stands for itself between quotes, in every spelling.
+bool is_plain_json(std::string_view text);
+
 // True if `text` is a number of RFC 8259.
 bool is_json_number(std::string_view text);
 

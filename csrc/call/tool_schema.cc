@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 #include "common/check.h"
@@ -63,6 +64,7 @@ class SchemaBuilder {
     int node;    // of the tool set
     int depth;
     bool root;
+    bool nullable = false;
   };
 
   std::string_view kind_name(int idx) const {
@@ -93,7 +95,7 @@ class SchemaBuilder {
   int new_node(int schema, int depth, bool root = false) {
     const int node = static_cast<int>(out_.nodes_.size());
     out_.nodes_.emplace_back();
-    work_.push_back({schema, node, depth, root});
+    work_.push_back({.schema = schema, .node = node, .depth = depth, .root = root});
     return node;
   }
 
@@ -125,14 +127,31 @@ class SchemaBuilder {
     } else if (!is(work.schema, JsonKind::kObject) || work.depth > kMaxSchemaDepth) {
       node.understood = is(work.schema, JsonKind::kTrue);
     } else {
-      node = read(work);
+      node = read(value_or_null(work));
     }
     out_.nodes_[static_cast<std::size_t>(work.node)] = node;
   }
 
+  // {"anyOf": [X, {"type": "null"}]}, as Python's Optional becomes, is X or null.
+  Work value_or_null(Work work) const {
+    const int any_of = doc_.find(work.schema, "anyOf");
+    if (!is(any_of, JsonKind::kArray) || doc_.node(any_of).num_members != 2) return work;
+    const int first = any_of + 1;
+    const int second = static_cast<int>(doc_.node(first).next);
+    for (const auto& [value, null] : {std::pair{first, second}, std::pair{second, first}}) {
+      const int type = doc_.find(null, "type");
+      if (!is(type, JsonKind::kString) || doc_.text(type) != "null") continue;
+      if (!is(value, JsonKind::kObject)) continue;
+      work.schema = value;
+      work.nullable = true;
+      return work;
+    }
+    return work;
+  }
+
   SchemaNode read(const Work& work) {
     SchemaNode node;
-    bool nullable = false;
+    bool nullable = work.nullable;
     int types = -1, properties = -1, required = -1, items = -1, choices = -1, constant = -1;
     for_each_member(work.schema, [&](std::string_view key, int value) {
       if (key == "type") types = value;
@@ -141,12 +160,15 @@ class SchemaBuilder {
       if (key == "items") items = value;
       if (key == "enum") choices = value;
       if (key == "const") constant = value;
-      if (key == "nullable") nullable = doc_.kind(value) == JsonKind::kTrue;
+      if (key == "nullable") nullable |= doc_.kind(value) == JsonKind::kTrue;
       if (std::find(kNotUnderstood.begin(), kNotUnderstood.end(), key) != kNotUnderstood.end()) {
         node.understood = false;
       }
     });
-    if (work.root) check_properties(properties);
+    if (work.root) {
+      check_properties(properties);
+      node.understood |= is(properties, JsonKind::kObject);  // the parameters' names are known
+    }
     read_types(node, types, properties, items);
     read_choices(node, choices, constant);
     if (nullable) node.types |= kNullBit;
@@ -201,15 +223,16 @@ class SchemaBuilder {
 
   void add_properties(SchemaNode& node, int properties, int required, int depth) {
     node.first_property = static_cast<std::uint32_t>(out_.properties_.size());
+    seen_.clear();
     for_each_member(properties, [&](std::string_view name, int schema) {
       const std::uint64_t hash = hash_bytes(name);
-      for (std::size_t k = node.first_property; k < out_.properties_.size(); ++k) {
-        if (out_.properties_[k].hash == hash) {  // the last one of a doubled key counts
-          out_.properties_[k].node = new_node(schema, depth + 1);
-          return;
-        }
+      const auto [at, is_new] = seen_.try_emplace(hash, out_.properties_.size());
+      const int child = new_node(schema, depth + 1);
+      if (is_new) {
+        out_.properties_.push_back({std::string(name), hash, child, false, is_plain_json(name)});
+      } else {  // the last one of a doubled key counts
+        out_.properties_[at->second].node = child;
       }
-      out_.properties_.push_back({std::string(name), hash, new_node(schema, depth + 1), false});
     });
     node.num_properties = static_cast<std::uint32_t>(out_.properties_.size()) - node.first_property;
     sort_properties(node);
@@ -262,6 +285,7 @@ class SchemaBuilder {
   ToolSet& out_;
   const JsonValue& doc_;
   std::vector<Work> work_;
+  std::unordered_map<std::uint64_t, std::size_t> seen_;  // properties of one node, by hash
 };
 
 std::shared_ptr<const ToolSet> ToolSet::parse(std::string_view text) {

@@ -42,6 +42,7 @@ struct SchemaProperty {
   std::uint64_t hash = 0;  // hash_bytes(name)
   std::int32_t node = -1;  // always a node
   bool required = false;
+  bool plain = false;  // the name is the same in every spelling of JSON
 };
 
 struct Tool {

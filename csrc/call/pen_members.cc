@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The members of the call, of its arguments, and of the objects and arrays in them.
+#include <algorithm>
+#include <bit>
+
+#include "call/pen.h"
+#include "call/priors.h"
+
+namespace ooospec {
+
+using namespace priors;
+
+namespace {
+
+constexpr std::uint64_t bit(int k) { return std::uint64_t{1} << k; }
+constexpr std::uint64_t bit(Role role) { return bit(static_cast<int>(role)); }
+
+constexpr std::size_t kMaxToolOptions = 8;
+
+}  // namespace
+
+// --- the call itself ---
+
+void Pen::gather_call_member() {
+  const std::uint64_t written = s_.top().written;
+  const auto offer = [&](Role role, std::string_view key) {
+    if ((written & bit(role)) != 0 || !begins(key)) return false;
+    add(OptionKind::kKey, Source::kSchema, kForced, static_cast<std::int32_t>(role));
+    return true;
+  };
+  const bool type_first = style().type_key && (written & bit(Role::kName)) == 0;
+  if (type_first && offer(Role::kType, "type")) return;
+  if (offer(Role::kName, "name")) return;
+  if (offer(Role::kArguments, style().arguments_key)) return;
+  if (!s_.comma_done && s_.begun().empty()) {
+    add(OptionKind::kClose, Source::kSchema, kCloseWhenDone);
+  }
+}
+
+void Pen::apply_call_key(const Option& option) {
+  if (option.arg >= 0) {
+    s_.role = static_cast<Role>(option.arg);
+    emit_comma_and_gap();
+    emit_quoted(s_.role == Role::kType   ? "type"
+                : s_.role == Role::kName ? "name"
+                                         : style().arguments_key,
+                true);
+  }
+  emit_colon();
+  s_.top().written |= bit(s_.role);
+  s_.value_said = {};
+  s_.value_node = -1;
+  s_.stage = s_.role == Role::kName ? Stage::kFunction : Stage::kValue;
+  piece(PieceKind::kKey, Source::kSchema, option.probability);
+}
+
+void Pen::gather_call_value() {
+  if (s_.role == Role::kArguments && s_.begun().empty()) {
+    add(OptionKind::kOpen, Source::kSchema, kForced, '{');
+  } else if (s_.role == Role::kType && begins("function")) {
+    add(OptionKind::kTypeWord, Source::kSchema, kForced);
+  } else if (s_.role == Role::kOther && !s_.begun().empty()) {
+    gather_value_under_way();
+  }
+}
+
+std::string_view Pen::tool_name(int idx) const {
+  if (!whole_.empty()) return whole_[static_cast<std::size_t>(idx)].name;
+  return tools_->tool(idx).name;
+}
+
+void Pen::gather_tools() {
+  if (!whole_.empty()) return add(OptionKind::kTool, Source::kHint, 1.0f, s_.call);
+  const Slots* slots = slots_of(s_.call);
+  const int said = slots != nullptr && slots->tool < tools_->size() ? slots->tool : -1;
+  const std::string_view prefix = s_.begun().empty() ? std::string_view() : s_.token.substr(1);
+  if (prefix.find('\\') != std::string_view::npos) return;
+  const auto candidates = tools_->with_prefix(prefix);
+  const bool said_fits = said >= 0 && tool_name(said).starts_with(prefix);
+  float rest = kFunctionGivenSchema;
+  if (said_fits) {
+    const float p = candidates.size() == 1 ? kFunctionGivenSchema : kFunctionGivenHint;
+    add(OptionKind::kTool, Source::kHint, p, said);
+    rest = kFunctionGivenSchema - p;
+  }
+  const std::size_t others = std::min(candidates.size() - (said_fits ? 1 : 0), 2 * kMaxToolOptions);
+  for (std::size_t k = 0; k < candidates.size() && num_options_ < kMaxToolOptions; ++k) {
+    if (said_fits && candidates[k] == said) continue;
+    const float p = rest / static_cast<float>(others);
+    add(OptionKind::kTool, Source::kSchema, p, candidates[k]);
+  }
+}
+
+void Pen::apply_tool(const Option& option) {
+  if (s_.begun().empty()) emit_gap(s_.resuming ? style().after_colon : "");
+  emit_quoted(tool_name(option.arg), false);
+  piece(PieceKind::kFunction, option.source, option.probability);
+  s_.tool = option.arg;
+  s_.stage = Stage::kMember;
+}
+
+// --- what an object may get ---
+
+const Members& Pen::members(const PenFrame& frame) {
+  if (frame.level != Level::kArguments || frame.said) {
+    object_.known = false;
+    object_.size = 0;
+    object_.present = object_.maybe = object_.left_out = 0;
+    if (frame.said) {
+      list_said(object_, frame);
+    } else if (frame.node >= 0 && tools_->node(frame.node).num_properties > 0) {
+      list_properties(object_, frame.node);
+    }
+    return object_;
+  }
+  for (const Members& known : parameters_) {
+    if (known.tool == s_.tool && known.call == s_.call) return known;
+  }
+  Members& out = parameters_[next_parameters_];
+  next_parameters_ = (next_parameters_ + 1) % parameters_.size();
+  out.tool = s_.tool;
+  out.call = s_.call;
+  out.known = false;
+  out.size = 0;
+  out.present = out.maybe = out.left_out = 0;
+  if (frame.node >= 0) list_parameters(out, frame);
+  return out;
+}
+
+void Pen::list_properties(Members& out, int node) {
+  out.known = true;
+  for (const SchemaProperty& property : tools_->properties(node)) {
+    if (out.size == kMaxMembers) return;
+    const auto presence = property.required ? Member::kPresent : Member::kMaybe;
+    (property.required ? out.present : out.maybe) |= bit(out.size);
+    out.all[static_cast<std::size_t>(out.size++)] = {
+        property.name, {}, property.node, property.plain, property.required, presence};
+  }
+}
+
+// Parameters of the call's tool, with what the hints say.
+void Pen::list_parameters(Members& out, const PenFrame& frame) {
+  list_properties(out, frame.node);
+  const Slots* slots = slots_of(s_.call);
+  for (const Slots& other : slots_) {  // the target may write the calls in another order
+    if (slots != nullptr && slots->tool == s_.tool) break;
+    if (other.tool == s_.tool) slots = &other;
+  }
+  if (slots == nullptr) return;
+  auto entry = slots->of(s_.tool).begin();
+  const auto end = slots->of(s_.tool).end();
+  for (int k = 0; k < out.size; ++k) {
+    Member& member = out.all[static_cast<std::size_t>(k)];
+    while (entry != end && entry->parameter() < k) ++entry;
+    const JsonValue* said = entry != end && entry->parameter() == k ? &entry->value : nullptr;
+    if (said == nullptr && !slots->ended) continue;
+    const SchemaNode& node = tools_->node(member.node);
+    const bool left_out = said == nullptr || said->kind() == JsonKind::kNull;
+    const bool null = left_out && member.required && said != nullptr && node.types != kAnyType &&
+                      (node.types & kNullBit) != 0;
+    if (!left_out || null) member.said = {said, 0};
+    member.presence = left_out && !null ? Member::kLeftOut : Member::kPresent;
+    out.present &= ~bit(k);
+    out.maybe &= ~bit(k);
+    (left_out && !null ? out.left_out : out.present) |= bit(k);
+  }
+}
+
+// Members of the object that a hint says.
+void Pen::list_said(Members& out, const PenFrame& frame) {
+  out.known = true;
+  const JsonValue& json = *frame.said.json;
+  for (std::uint32_t i = frame.said.child(0); i > 0 && i < frame.said.node().next;) {
+    if (out.size == kMaxMembers) return;
+    const JsonNode& key = json.node(static_cast<int>(i));
+    Member& member = out.all[static_cast<std::size_t>(out.size)];
+    member = {json.text(static_cast<int>(i)),
+              {&json, static_cast<std::int32_t>(i) + 1},
+              -1,
+              key.plain,
+              false,
+              Member::kPresent};
+    const int property = tools_->find_property(frame.node, hash_bytes(member.name));
+    if (property >= 0) {
+      member.node = tools_->properties(frame.node)[static_cast<std::size_t>(property)].node;
+    }
+    out.present |= bit(out.size++);
+    i = json.node(static_cast<int>(i) + 1).next;
+  }
+}
+
+// Who begins with the last of several members, or steps down, is taken to go on downwards.
+void Pen::mark_written(PenFrame& frame, int member, int num_members) {
+  frame.descending = frame.last < 0 ? member > 1 && member == num_members - 1 : member < frame.last;
+  frame.written |= bit(member);
+  frame.last = member;
+}
+
+// The eligible member that follows the last one (down, if the last two stood in reversed order),
+// then those on its other side; -1 if there is none.
+int Pen::next_in_order(const PenFrame& frame, std::uint64_t eligible) const {
+  if (eligible == 0) return -1;
+  const std::uint64_t up_to_last = frame.last < 0 ? 0 : ~std::uint64_t{0} >> (63 - frame.last);
+  const std::uint64_t below = eligible & up_to_last;
+  const std::uint64_t above = eligible & ~up_to_last;
+  if (frame.descending && below != 0) return 63 - std::countl_zero(below);
+  return std::countr_zero(above != 0 ? above : below);
+}
+
+// --- objects ---
+
+void Pen::gather_members() {
+  const PenFrame& frame = s_.top();
+  const Members& all = members(frame);
+  const bool may_close = !s_.comma_done && s_.begun().empty();
+  if (!all.known) {
+    const bool closable = may_close && frame.num_members > 0;
+    if (closable) add(OptionKind::kClose, Source::kSchema, kCloseUnknown);
+    return;
+  }
+  std::uint64_t left = (all.present | all.maybe | all.left_out) & ~frame.written;
+  if (!s_.begun().empty()) {
+    for (int k = 0; k < all.size; ++k) {
+      if (!begins(all.all[static_cast<std::size_t>(k)].name)) left &= ~bit(k);
+    }
+  }
+  const std::uint64_t present = left & all.present, maybe = left & all.maybe;
+  const int first = next_in_order(frame, present);
+  float main = 0, close = 0;
+  if (present != 0) {
+    main = std::has_single_bit(present | maybe) ? kLastKey : kKeyInOrder;
+    close = may_close ? kCloseEarly : 0.0f;
+  } else if (may_close) {
+    close = maybe != 0 ? 1.0f - kOptionalKey : kCloseWhenDone;
+  }
+  constexpr std::array<float, 3> kWeights = {0.1f, 0.5f, 1.0f};  // by Presence
+  const auto weight = [&](int k) {
+    const Member& member = all.all[static_cast<std::size_t>(k)];
+    return kWeights[member.presence] * (member.required ? 2.0f : 1.0f);
+  };
+  const auto offer = [&](int k, float p) {
+    const Member& member = all.all[static_cast<std::size_t>(k)];
+    const bool by_hint = member.said && !member.required;
+    add(OptionKind::kKey, by_hint ? Source::kHint : Source::kSchema, p, k);
+  };
+  if (first >= 0) {
+    offer(first, main);
+    left &= ~bit(first);
+  }
+  if (close > 0) add(OptionKind::kClose, Source::kSchema, close);
+  if (!recording_ && num_options_ > 0) return;
+  float sum = 0;
+  for (std::uint64_t rest = left; rest != 0; rest &= rest - 1)
+    sum += weight(std::countr_zero(rest));
+  const float share = kForced * (1.0f - main - close) / sum;
+  for (std::uint64_t rest = left; rest != 0; rest &= rest - 1) {
+    offer(std::countr_zero(rest), share * weight(std::countr_zero(rest)));
+  }
+}
+
+void Pen::apply_key(const Option& option) {
+  if (option.arg >= 0) {
+    PenFrame& frame = s_.top();
+    const Members& all = members(frame);
+    const Member& member = all.all[static_cast<std::size_t>(option.arg)];
+    emit_comma_and_gap();
+    emit_quoted(member.name, member.plain);
+    mark_written(frame, option.arg, all.size);
+    s_.value_node = member.node;
+    s_.value_said = member.said;
+  }
+  emit_colon();
+  piece(PieceKind::kKey, option.source, option.probability);
+  s_.stage = Stage::kValue;
+}
+
+// --- arrays, closing ---
+
+void Pen::gather_items() {
+  const PenFrame& frame = s_.top();
+  const bool may_close = !s_.comma_done;
+  const bool empty = frame.num_members == 0;
+  if (frame.said && (frame.next_item > 0 || may_close)) {
+    const float more = frame.next_item > 0 ? kHintItem : 1.0f - kHintItem;
+    add(OptionKind::kItem, Source::kHint, more);
+    if (may_close) add(OptionKind::kClose, Source::kHint, 1.0f - more);
+    return;
+  }
+  const float more = empty || !may_close ? kOpening : kItemFollows;
+  add(OptionKind::kItem, Source::kSchema, more);
+  if (may_close) add(OptionKind::kClose, Source::kSchema, 1.0f - more);
+}
+
+void Pen::apply_item(const Option& option) {
+  emit_comma_and_gap();
+  end_resuming();
+  PenFrame& frame = s_.top();
+  s_.value_node = frame.node >= 0 ? tools_->node(frame.node).items : -1;
+  s_.value_said = {};
+  if (frame.next_item > 0) {
+    s_.value_said = {frame.said.json, static_cast<std::int32_t>(frame.next_item)};
+    const std::uint32_t next = s_.value_said.node().next;
+    frame.next_item = next < frame.said.node().next ? next : 0;
+  }
+  piece(PieceKind::kKey, option.source, option.probability);
+  s_.stage = Stage::kValue;
+}
+
+void Pen::apply_close(const Option& option) {
+  const PenFrame& frame = s_.top();
+  const bool array = frame.level == Level::kArray;
+  if (frame.num_members > 0 && frame.lines) {
+    emit_line(frame.outer_indent);
+  } else if (frame.num_members > 0) {
+    emit_gap(array ? style().array_pad : style().pad);
+  }
+  emit_mark(array ? "]" : "}");
+  piece(PieceKind::kClose, option.source, option.probability);
+  --s_.depth;
+  s_.stage = s_.depth == 0 ? Stage::kAfterCall : Stage::kMember;
+}
+
+}  // namespace ooospec
