@@ -231,7 +231,14 @@ void DraftTree::check() const {
   for (int node = 0; node < std::min(size_, kMaxNodes); ++node) {
     const std::uint64_t above = node == 0 ? 0 : masks_[parents_[node]];
     expect(masks_[node] == (above | std::uint64_t{1} << node), "mask", node);
+    expect(node == 0 || ranking_[node] < ranking_[node - 1], "ranking", node);
   }
+  const std::uint64_t least = ranking_[std::min(size_, kMaxNodes) - 1];
+  int num_likelier = 0;
+  for (int node = 0; node < size_; ++node) {
+    if (rank_key(probabilities_[node], node) >= least) ++num_likelier;
+  }
+  expect(num_likelier == std::min(size_, kMaxNodes), "ranking leaves out a likelier node", 0);
 }
 
 }  // namespace ooospec
