@@ -92,6 +92,7 @@ class Report:
             "command": shlex.join(["python", *sys.argv]),
             "seed": args.seed,
             "cpu": cpu_name(),
+            "load": f"{os.getloadavg()[0]:.1f} before the run, niceness {os.nice(0)}",
             "versions": f"ooospec {ooospec.__version__}, Python {platform.python_version()}, "
             f"{platform.system()} {platform.release()}",
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),

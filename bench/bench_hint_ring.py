@@ -35,7 +35,10 @@ def run(program: str, *arguments: object) -> str:
 
 def bench_cpp(report: Report, program: str, seed: int, scale: int) -> None:
     """Adds the rows measured inside C++; sizes are divided by `scale`."""
-    for mode, case in (("clock", "two readings of the clock"), ("pair", "push + pop, one process")):
+    for mode, case in (
+        ("clock", "two readings of the clock"),
+        ("pair", "push + pop, clock included"),
+    ):
         report.add_times(
             case, [float(time) for time in run(program, mode, 200_000 // scale).split()]
         )
