@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs in a sidecar's thread or process: it takes requests and writes hints into the ring."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ooospec._core import _C
+from ooospec.backends.load import load_backend
+from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
+from ooospec.sidecar.prompt import PromptBuilder
+from ooospec.sidecar.wave import MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
+
+logger = logging.getLogger("ooospec.sidecar")
+
+MAX_FAILURES = 3  # waves in a row that may fail before the sidecar gives up
+COST_ROWS = (1, 8, 32)
+
+
+@dataclass(frozen=True)
+class SidecarConfig:
+    """What a sidecar is and how it runs.
+
+    source: folder or hub id of a Hugging Face causal model; in a thread also a loaded model, with
+    its tokenizer. adapter: folder of a PEFT adapter made for it. examples: worked examples in the
+    prompt; None: unless there is an adapter. wave: whether waves start: "auto" (where they pay),
+    "always", "never". device, dtype: as for a target. num_rows: branches that advance together.
+    num_threads: cores for its products on a CPU; None: as torch has it.
+
+    Raises ValueError for values out of range.
+    """
+
+    source: Any
+    tokenizer: Any = None
+    adapter: str | None = None
+    examples: bool | None = None
+    placement: Literal["thread", "process"] = "thread"
+    wave: Mode = "auto"
+    device: str | None = None
+    dtype: str | None = None
+    num_rows: int = NUM_ROWS
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.wave not in ("auto", "always", "never"):
+            raise ValueError(f"wave: expected auto, always or never, got {self.wave!r}")
+        if self.placement not in ("thread", "process"):
+            raise ValueError(f"placement: expected thread or process, got {self.placement!r}")
+        if self.placement == "process" and not (isinstance(self.source, str) and not self.tokenizer):
+            raise ValueError(
+                "source: expected a folder or hub id, with its tokenizer, for a process of its own, "
+                f"got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
+            )
+        for name in ("num_rows", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}: expected at least 1, got {value}")
+        if self.num_threads is not None and self.placement == "thread":
+            raise ValueError(
+                "num_threads: expected a process of its own, got a thread, which shares the cores "
+                "of its process"
+            )
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request for a wave; see Sidecar.ask."""
+
+    request_id: int
+    messages: Seq[Mapping[str, Any]]
+    tools: Seq[Mapping[str, Any]]
+    tenant: str = ""
+
+
+class Worker:
+    """Serves requests one after another; the only writer of `ring`.
+
+    What goes wrong never gets out: it becomes a status and an ERROR record.
+    """
+
+    def __init__(
+        self,
+        config: SidecarConfig,
+        ring: _C.HintRing,
+        tell_state: Callable[[str, int], None],
+        tell_report: Callable[[WaveReport], None],
+    ) -> None:
+        """tell_state: hears each change of state, and the most tokens of a prompt (0: not known).
+
+        tell_report: hears of each wave.
+        """
+        self._config = config
+        self._ring = ring
+        self._tell_state = tell_state
+        self._tell_report = tell_report
+        self._inbox: queue.SimpleQueue[Ask | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending: dict[int, bool] = {}  # request id -> cancelled
+        self._stopped = threading.Event()
+        self._target: Target | None = None
+        self._runner: WaveRunner | None = None
+        self._policy: WavePolicy | None = None
+        self._failure = "not loaded"
+        self._num_failures = 0
+
+    def ask(self, request: Ask) -> None:
+        """Queues a request. Never blocks; for any thread."""
+        with self._lock:
+            self._pending[request.request_id] = False
+        self._inbox.put(request)
+
+    def cancel(self, request_id: int) -> None:
+        """Ends the request's wave before its next launch. Never blocks; for any thread."""
+        with self._lock:
+            if request_id in self._pending:
+                self._pending[request_id] = True
+
+    def set_target(self, target: Target) -> None:
+        """Says whom the waves help, which wave="auto" needs to know. For any thread."""
+        self._target = target
+
+    def stop(self) -> None:
+        """Makes run() return after the launch under way. For any thread."""
+        self._stopped.set()
+        self._inbox.put(None)
+
+    def load(self) -> None:
+        """Loads the model. Mutates: the state, which says so if that fails."""
+        config = self._config
+        self._tell_state("loading", 0)
+        try:
+            backend = load_backend(
+                config.source,
+                tokenizer=config.tokenizer,
+                adapter=config.adapter,
+                device=config.device,
+                dtype=config.dtype,
+            )
+            examples = config.adapter is None if config.examples is None else config.examples
+            limit = min(backend.context_limit, MAX_TOKENS)
+            builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
+            self._runner = WaveRunner(backend, builder, num_rows=config.num_rows)
+            costs = None
+            if config.wave == "auto":
+                costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))
+            self._policy = WavePolicy(config.wave, costs, backend.chunk, config.num_rows)
+        except Exception as error:
+            self._fail("not loaded", error)
+            return
+        self._tell_state(f"ready: {backend.description}", limit)
+
+    def run(self) -> None:
+        """Serves until stop(). Without a model every request is answered by an ERROR record."""
+        while (request := self._inbox.get()) is not None and not self._stopped.is_set():
+            report = WaveReport(request.request_id)
+            self._serve(request, report)
+            with self._lock:
+                self._pending.pop(request.request_id, None)
+            self._tell_report(report)
+        if self._runner is not None:
+            self._runner.backend.close()
+            self._runner = None
+
+    def _serve(self, request: Ask, report: WaveReport) -> None:
+        if self._runner is None or self._policy is None:
+            self._give_up(request, report, f"sidecar: {self._failure}")
+            return
+        try:
+            prompt = self._runner.builder.build(request.messages, request.tools)
+        except Exception as error:  # this request cannot be asked; the next one may
+            self._give_up(request, report, _line(error))
+            return
+        policy = self._policy
+        policy.target = self._target
+
+        def wants(work: Work) -> bool:
+            started = policy.wants(work)
+            report.work, report.reason = work, policy.reason
+            return started
+
+        try:
+            self._runner.run(
+                prompt,
+                lambda *hint: self._push(request.request_id, *hint),
+                report,
+                wants=wants,
+                cancelled=lambda: self._is_cancelled(request.request_id),
+                tenant=request.tenant,
+            )
+        except Exception as error:
+            self._give_up(request, report, _line(error))
+            self._num_failures += 1
+            logger.exception("sidecar: a wave failed")
+            if self._num_failures == MAX_FAILURES:
+                self._runner.backend.close()
+                self._runner = None
+                self._fail(f"{MAX_FAILURES} waves in a row failed", error)
+            return
+        self._num_failures = 0
+        if report.outcome == "done" and report.work is not None:
+            policy.learn(report.work, (report.stop - report.start) * 1e6)
+
+    def _push(self, request_id: int, kind: _C.HintKind, tool: int, parameter: int, text: str) -> bool:
+        return self._ring.try_push(request_id, kind, 0, tool, parameter, text)
+
+    def _is_cancelled(self, request_id: int) -> bool:
+        with self._lock:
+            return self._pending[request_id] or self._stopped.is_set()
+
+    def _give_up(self, request: Ask, report: WaveReport, why: str) -> None:
+        report.outcome = f"failed: {why}"
+        report.stop = time.perf_counter()
+        self._push(request.request_id, _C.HintKind.ERROR, 0, 0, why)
+
+    def _fail(self, what: str, error: Exception) -> None:
+        self._failure = f"{what}: {_line(error)}"
+        logger.error("sidecar: %s; answers come without hints", self._failure)
+        self._tell_state(f"failed: {self._failure}", 0)
+
+
+def _line(error: Exception) -> str:
+    """Returns an error as one line that fits into a record."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:400]
