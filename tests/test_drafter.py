@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ooospec import _C
@@ -157,7 +157,7 @@ def test_tenants_and_methods_learn_apart() -> None:
 class Recorded:
     """A source that knows the answer."""
 
-    text: list[int] = []
+    text: ClassVar[list[int]] = []
 
     def begin(self, request: SourceRequest) -> None:
         self.done = 0

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/functional.h>
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
@@ -24,6 +25,25 @@ Encode wrap_encode(py::function encode) {
     }
     return encode(py::reinterpret_steal<py::str>(decoded)).cast<Tokens>();
   };
+}
+
+// top8: int32[nodes of the last tree, 8]; a row that starts with -1 is left out.
+void observe_successors(Drafter& drafter, const py::array_t<std::int32_t>& top8) {
+  const auto rows = top8.unchecked<2>();
+  const std::span<const TokenId> nodes = drafter.tree().tokens();
+  OOOSPEC_REQUIRE(rows.shape(0) == static_cast<py::ssize_t>(nodes.size()),
+                  "top8: expected a row for each of the ", nodes.size(), " nodes, got ",
+                  rows.shape(0));
+  Tokens successors;
+  for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
+    successors.clear();
+    for (py::ssize_t i = 0; i < rows.shape(1) && rows(row, i) >= 0; ++i) {
+      successors.push_back(rows(row, i));
+    }
+    if (!successors.empty()) {
+      drafter.observe_successors(nodes[static_cast<std::size_t>(row)], successors);
+    }
+  }
 }
 
 }  // namespace
@@ -90,12 +110,7 @@ void bind_draft(py::module_& module) {
       .def(
           "commit", [](Drafter& drafter, const Tokens& tokens) { drafter.commit(tokens); },
           py::arg("tokens"))
-      .def(
-          "observe_successors",
-          [](Drafter& drafter, TokenId token, const Tokens& successors) {
-            drafter.observe_successors(token, successors);
-          },
-          py::arg("token"), py::arg("successors"))
+      .def("observe_successors", &observe_successors, py::arg("top8"))
       .def("finish", &Drafter::finish)
       .def_property_readonly("reader", &Drafter::reader,
                              py::return_value_policy::reference_internal)

@@ -69,7 +69,8 @@ class Drafter {
   // vocabulary, before any of them is taken up.
   void commit(std::span<const TokenId> tokens);
 
-  // Takes up the target's likeliest tokens after `token`, likeliest first.
+  // Takes up the target's likeliest tokens after `token`, likeliest first. Raises std::out_of_range
+  // for ids outside the vocabulary.
   void observe_successors(TokenId token, std::span<const TokenId> successors);
 
   // Ends the request: the answer is learnt by the memory for requests to come.

@@ -5,26 +5,20 @@ outside.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ooospec._core import _C
+from ooospec.formats import tool_set
 from ooospec.methods import Method
 from ooospec.sources import MAX_SOURCES, Source, SourceRequest, SourceState
 
 DraftTree = _C.DraftTree
 MEMORY_BYTES = 256 << 20  # cap of the index over earlier answers of one (method, tenant)
-
-
-@lru_cache(maxsize=256)
-def parse_tools(tools_json: str) -> _C.ToolSet:
-    """Returns the tool set of an OpenAI tool list given as JSON text; kept, so a repeated list
-    costs a look-up.
-    """
-    return _C.ToolSet(tools_json)
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class Drafter:
         method = self.method
         self.core = _C.Drafter(
             self.text.vocab,
-            parse_tools(json.dumps(list(self.tools))),
+            tool_set(self.tools),
             self.memory or new_memory(self.text),
             self.text.encode,
             schema=method.schema,
@@ -141,19 +135,23 @@ class Drafter:
                 self.core.add_path(number, list(path.tokens)[: budget - 1], path.probability)
         return self.core.propose(budget)
 
-    def commit(self, tokens: Sequence[int]) -> None:
-        """Takes up the committed tokens. Raises IndexError for ids outside the vocabulary."""
+    def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
+        """Takes up the committed tokens. Raises IndexError for ids outside the vocabulary.
+
+        top8: int32[nodes of the last tree, 8], the target's likeliest ids after each node, likeliest
+            first; -1 for nodes that it did not run.
+        """
+        if top8 is not None and self.wants_top8:
+            self.core.observe_successors(top8)
         self.core.commit(tokens)
         self.answer.extend(tokens)
         for source in self.sources:
             source.commit(tokens)
 
-    def observe_successors(
-        self, tokens: Sequence[int], successors: Sequence[Sequence[int]]
-    ) -> None:
-        """Takes up the target's likeliest next ids, likeliest first, after each of `tokens`."""
-        for token, following in zip(tokens, successors, strict=True):
-            self.core.observe_successors(token, following)
+    @property
+    def wants_top8(self) -> bool:
+        """Whether commit() has a use for `top8`."""
+        return self.method.recycler
 
     def finish(self) -> None:
         """Ends the request; its memory learns from the answer."""

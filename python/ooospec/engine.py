@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
 from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
-from ooospec.formats import Message, Tool, render, tools_as_json
+from ooospec.formats import Message, Tool, answer_calls, render, tools_as_json
 from ooospec.kv import PrefixCache, Sequence
 from ooospec.loop import Drafter, Loop, Metrics
 from ooospec.output import FinishReason, Output, Usage
@@ -37,6 +37,19 @@ class Request:
     messages: list[Message] | None = None
     tools: list[Tool] | None = None
     tenant: str = ""
+
+
+class Drafting(Protocol):
+    """What makes an engine's drafters and holds their sidecar."""
+
+    @property
+    def status(self) -> str:
+        """One line for people: what becomes of the hints."""
+        ...
+
+    def close(self) -> None:
+        """Ends the sidecar."""
+        ...
 
 
 Method = Callable[[Request], Drafter | None]
@@ -79,11 +92,16 @@ class Engine:
         backend: Backend,
         *,
         methods: Mapping[str, Method] | None = None,
+        drafting: Drafting | None = None,
         config: EngineConfig | None = None,
     ) -> None:
-        """methods: drafters by name; "ar" (plain decoding) is always there."""
+        """methods: drafters by name; "ar" (plain decoding) is always there.
+
+        drafting: what makes them, closed with the engine; see ooospec.load.
+        """
         self.backend = backend
         self.config = config or EngineConfig()
+        self.drafting = drafting
         self.methods: dict[str, Method] = {"ar": lambda request: None, **(methods or {})}
         self.tokens = None if backend.tokenizer is None else TokenTable(backend.tokenizer)
         cache_tokens = self.config.cache_tokens or min(backend.context_limit, DEFAULT_CACHE_TOKENS)
@@ -97,7 +115,7 @@ class Engine:
         messages: Seq[Message],
         tools: Seq[Tool | Callable[..., Any]] | None = None,
         *,
-        method: str | Method = "ar",
+        method: str | Method | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Generation:
@@ -105,7 +123,7 @@ class Engine:
 
         messages: OpenAI messages, earlier calls and tool results included. tools: OpenAI JSON or
         typed functions.
-        method: a name in `methods`, or a Method. tenant: requests of one tenant share cached
+        method: a name in `methods`, or a Method; None: `ooo` where it is known, else `ar`. tenant: requests of one tenant share cached
         prefixes.
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
@@ -117,7 +135,7 @@ class Engine:
         messages: Seq[Message],
         tools: Seq[Tool | Callable[..., Any]] | None = None,
         *,
-        method: str | Method = "ar",
+        method: str | Method | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
@@ -125,9 +143,7 @@ class Engine:
         at once.
         """
         rendered_tools = tools_as_json(tools)
-        prompt = render(self.backend.tokenizer, messages, rendered_tools)
-        assert self.tokens is not None  # render() needs a tokenizer too
-        prompt_ids = self.tokens.encode(prompt)
+        prompt_ids = self.prompt_ids(messages, rendered_tools)
         request = self._request(
             prompt_ids, sampling, messages=list(messages), tools=rendered_tools, tenant=tenant
         )
@@ -137,7 +153,7 @@ class Engine:
         self,
         prompt_ids: Seq[int],
         *,
-        method: str | Method = "ar",
+        method: str | Method | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Generation:
@@ -148,7 +164,7 @@ class Engine:
         self,
         prompt_ids: Seq[int],
         *,
-        method: str | Method = "ar",
+        method: str | Method | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
@@ -159,7 +175,23 @@ class Engine:
             self._request(list(prompt_ids), sampling, tenant=tenant), self._method(method)
         )
 
-    def _method(self, method: str | Method) -> Method:
+    def prompt_ids(
+        self, messages: Seq[Message], tools: Seq[Tool | Callable[..., Any]] | None = None
+    ) -> list[int]:
+        """Returns the prompt of a dialogue as the target reads it. Raises InvalidRequest."""
+        prompt = render(self.backend.tokenizer, messages, tools_as_json(tools))
+        assert self.tokens is not None  # render() needs a tokenizer too
+        return self.tokens.encode(prompt)
+
+    def close(self) -> None:
+        """Ends the sidecar, if there is one, and gives the model back. Safe to call twice."""
+        if self.drafting is not None:
+            self.drafting.close()
+        self.backend.close()
+
+    def _method(self, method: str | Method | None) -> Method:
+        if method is None:
+            method = "ooo" if "ooo" in self.methods else "ar"
         if callable(method):
             return method
         if method not in self.methods:
@@ -261,7 +293,13 @@ class Engine:
         assert output.finish_reason is not None
         usage = Usage(len(request.prompt_ids), len(output.token_ids), cached_tokens)
         return Generation(
-            output.text, output.token_ids, loop.sources, output.finish_reason, usage, loop.metrics
+            output.text,
+            output.token_ids,
+            loop.sources,
+            output.finish_reason,
+            usage,
+            loop.metrics,
+            answer_calls(output.text, request.tools),
         )
 
 

@@ -7,8 +7,10 @@ import copy
 import json
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from functools import lru_cache
 from typing import Any
 
+from ooospec._core import _C
 from ooospec.errors import InvalidRequest
 
 Message = dict[str, Any]
@@ -106,6 +108,36 @@ def _tool_as_json(tool: Tool | Callable[..., Any], i: int) -> Tool:
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"tools[{i}]: expected a function with a name, got {tool!r:.80}")
     return tool
+
+
+def tool_set(tools: Seq[Tool]) -> _C.ToolSet:
+    """Returns the tools of a request as the core reads them; kept, so a repeated list costs a look-up.
+
+    Raises ValueError for a list that is not valid.
+    """
+    return _parse_tools(json.dumps(list(tools)))
+
+
+@lru_cache(maxsize=256)
+def _parse_tools(tools_json: str) -> _C.ToolSet:
+    return _C.ToolSet(tools_json)
+
+
+def answer_calls(text: str, tools: Seq[Tool] | None) -> list[dict[str, Any]]:
+    """Returns the calls in an answer as OpenAI tool calls, in order: ids count from call_0, arguments
+    are the target's own text. A name that no tool has, and broken JSON, make no call.
+    """
+    if not tools:
+        return []
+    calls = [call for call in _C.parse_calls(text, tool_set(tools)) if call.tool >= 0]
+    return [
+        {
+            "id": f"call_{i}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for i, call in enumerate(calls)
+    ]
 
 
 def _join_parts(parts: list[Any], i: int) -> str:

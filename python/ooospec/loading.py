@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From names to a running engine: the target, what drafts for it, and its sidecar."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from jinja2.exceptions import TemplateError
+from rich.progress import track
+
+from ooospec._core import _C
+from ooospec.backends.base import Backend
+from ooospec.backends.load import load_backend
+from ooospec.config import MAX_NODES, EngineConfig
+from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
+from ooospec.engine import Engine, Request
+from ooospec.formats import tool_set
+from ooospec.hints import HintArrival, HintRouter
+from ooospec.methods import METHODS, Method
+from ooospec.sidecar.placement import Sidecar, open_sidecar
+from ooospec.sidecar.policy import CostCurve, Target
+from ooospec.sidecar.worker import SidecarConfig
+from ooospec.sources import Source, load_source
+from ooospec.tokens import TokenTable
+
+logger = logging.getLogger("ooospec")
+
+PROBE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "probe_tool",
+        "description": "A tool.",
+        "parameters": {
+            "type": "object",
+            "properties": {"first": {"type": "string"}, "second": {"type": "integer"}},
+            "required": ["first", "second"],
+        },
+    },
+}
+PROBE_CALL = {"name": "probe_tool", "arguments": {"first": "a b", "second": 12}}
+COST_ROWS = (1, 2, 4, 8, 16, 32, 64)  # sizes of a round whose time is measured
+TEMPLATE_SHARE = 0.6  # of the first answers' calls are thought to be written as the template shows
+
+
+def call_styles(tokenizer: Any) -> list[_C.StyleGuess]:
+    """Returns how a target may write calls, likeliest first: as its chat template renders a call,
+    then the usual ways.
+    """
+    usual = _C.usual_styles()
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        return usual
+    messages = [
+        {"role": "user", "content": "Call it."},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"type": "function", "function": PROBE_CALL}],
+        },
+    ]
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=[PROBE_TOOL], tokenize=False)
+        asked = tokenizer.apply_chat_template(
+            messages[:1], tools=[PROBE_TOOL], tokenize=False, add_generation_prompt=True
+        )
+        answer = (
+            text[len(asked) :]
+            if text.startswith(asked)
+            else text[text.rfind(messages[0]["content"]) :]
+        )
+        style = _C.CallStyle.from_text(answer, tool_set([PROBE_TOOL]))
+    except (TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+        logger.info("the chat template shows no tool call (%s)", error)
+        return usual
+    rest = [
+        _C.StyleGuess(guess.style, guess.probability * (1 - TEMPLATE_SHARE))
+        for guess in usual
+        if guess.style != style
+    ]
+    return [_C.StyleGuess(style, TEMPLATE_SHARE), *rest]
+
+
+@dataclass
+class RequestDrafter:
+    """A drafter that looks for hints before each proposal; what the engine runs."""
+
+    drafter: Drafter
+    request_id: int
+    router: HintRouter | None
+    arrivals: list[HintArrival] = field(default_factory=list)
+
+    def propose(self, budget: int) -> DraftTree:
+        """See Drafter.propose."""
+        if self.router is not None:
+            self.router.poll()
+        return self.drafter.propose(budget)
+
+    def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
+        """See Drafter.commit."""
+        self.drafter.commit(tokens, top8)
+
+    @property
+    def wants_top8(self) -> bool:
+        """See Drafter.wants_top8."""
+        return self.drafter.wants_top8
+
+    def finish(self) -> None:
+        """Ends the request: no more hints, and its answer is learnt."""
+        if self.router is not None:
+            self.router.close(self.request_id)
+        self.drafter.finish()
+
+
+@dataclass
+class Drafting:
+    """Makes the drafters of an engine's requests.
+
+    text: the target's text side. store: what outlives a request.
+    costs_us: float[64], time of a round of 1..64 rows; None: rows are free (every tree is as large
+    as it may be).
+    sources: classes of sources from outside; each joins every method but `ar`.
+    router: of the sidecar's hints, or None.
+    """
+
+    text: TargetText
+    store: DraftStore
+    costs_us: Sequence[float] | None = None
+    sources: Sequence[type] = ()
+    router: HintRouter | None = None
+
+    @property
+    def status(self) -> str:
+        """One line: what becomes of the hints."""
+        return "no sidecar" if self.router is None else self.router.sidecar.status
+
+    def close(self) -> None:
+        """Ends the sidecar. Safe to call twice."""
+        if self.router is not None:
+            self.router.sidecar.close()
+
+    def method(self, method: Method) -> Callable[[Request], RequestDrafter | None]:
+        """Returns what makes the drafter of a request by `method`; see Engine.methods."""
+
+        def make(request: Request) -> RequestDrafter | None:
+            if method == METHODS["ar"]:
+                return None
+            return self._drafter(method, request)
+
+        return make
+
+    def _drafter(self, method: Method, request: Request) -> RequestDrafter:
+        sources: list[Source] = [source() for source in self.sources]
+        drafter = Drafter(
+            self.text,
+            request.tools or [],
+            method,
+            request.prompt_ids,
+            memory=self.store.memory(method.name, request.tenant),
+            costs_us=self.costs_us,
+            sources=sources,
+            messages=request.messages or [],
+        )
+        asks = (
+            self.router is not None
+            and method.hint
+            and bool(request.tools)
+            and bool(request.messages)
+        )
+        if not asks:
+            return RequestDrafter(drafter, request.request_id, None)
+        assert self.router is not None
+        assert request.messages is not None
+        arrivals = self.router.open(request.request_id, drafter)
+        self.router.sidecar.ask(request.request_id, request.messages, request.tools or [])
+        return RequestDrafter(drafter, request.request_id, self.router, arrivals)
+
+
+def load(
+    target: Any,
+    *,
+    sidecar: str | Sidecar | None = None,
+    adapter: str | None = None,
+    placement: Literal["thread", "process"] = "thread",
+    wave: Literal["auto", "always", "never"] = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    sidecar_device: str | None = None,
+    sidecar_dtype: str | None = None,
+    sources: Sequence[str | type] = (),
+    cost_model: bool = True,
+    config: EngineConfig | None = None,
+    progress: bool = False,
+) -> Engine:
+    """Returns an engine whose methods are those of ooospec.methods.
+
+    target: folder or hub id of a Hugging Face causal model, a loaded model, or a backend.
+    sidecar: folder or hub id of the model that predicts the calls, or a running Sidecar; None: no
+    hints, `ooo` drafts as
+        `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a thread of this
+        process, or a process.
+    wave: whether waves start: "auto" where their measured cost is worth it.
+    device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
+    sources: classes of sources from outside, or their names (`module:Class`); they join every
+    method but `ar`.
+    cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows);
+    off: trees are as large as
+        they may be.
+    Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in its status.
+    """
+    from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
+    backend: Backend
+    if hasattr(target, "measure_costs"):
+        backend = target
+    else:
+        backend = load_backend(target, device=device, dtype=dtype, progress=progress)
+    if backend.tokenizer is None:
+        raise ValueError("target: expected a model with its tokenizer, got one without")
+    running: Sidecar | None = None
+    if isinstance(sidecar, str):
+        running = open_sidecar(
+            SidecarConfig(
+                sidecar,
+                adapter=adapter,
+                placement=placement,
+                wave=wave,
+                device=sidecar_device or device,
+                dtype=sidecar_dtype or dtype,
+            )
+        )
+    elif sidecar is not None:
+        running = sidecar
+    table = TokenTable(backend.tokenizer)
+    text = TargetText(
+        _C.Vocab(table.pieces),
+        table.encode,
+        end_token(backend),
+        call_styles(backend.tokenizer),
+        backend.tokenizer,
+    )
+    costs = measure_costs(backend, progress) if cost_model else None
+    drafting = Drafting(
+        text,
+        DraftStore(text),
+        costs_us=None if costs is None else rising_costs(costs),
+        sources=from_outside,
+        router=None if running is None else HintRouter(running),
+    )
+    if running is not None and costs is not None and hasattr(running, "set_target"):
+        running.set_target(
+            Target(
+                CostCurve(COST_ROWS, tuple(costs)),
+                backend.chunk,
+                backend.context_limit,
+                shared=shared_compute(running, backend),
+            )
+        )
+    methods = {name: drafting.method(method) for name, method in METHODS.items()}
+    return Engine(backend, methods=methods, drafting=drafting, config=config)
+
+
+def end_token(backend: Backend) -> int:
+    """Returns the id that ends an answer: the tokenizer's own if it is one of several, -1 if there
+    is none.
+    """
+    own = getattr(backend.tokenizer, "eos_token_id", None)
+    if own in backend.eos_ids:
+        return int(own)
+    return min(backend.eos_ids, default=-1)
+
+
+def measure_costs(backend: Backend, progress: bool = False) -> list[float]:
+    """Returns the microseconds of a round of each of COST_ROWS rows."""
+    costs = []
+    for count in track(COST_ROWS, "measuring rounds", disable=not progress, transient=True):
+        costs += backend.measure_costs([count])
+    return costs
+
+
+def rising_costs(costs: Sequence[float]) -> list[float]:
+    """Returns float[64]: the time of a round of 1..64 rows, each taken as that of the next larger
+    measured one.
+    """
+    return [
+        costs[next(i for i, rows in enumerate(COST_ROWS) if rows >= num_rows)]
+        for num_rows in range(1, MAX_NODES + 1)
+    ]
+
+
+def shared_compute(sidecar: Any, backend: Backend) -> float:
+    """Returns how much of a wave's time the target loses: all of it on the same CPU cores, a tenth
+    on the same GPU.
+    """
+    device = str(sidecar.config.device or backend.device)
+    if not device.startswith(str(backend.device.type)):
+        return 0.0
+    return 1.0 if backend.device.type == "cpu" else 0.1
