@@ -20,7 +20,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
-CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft", "bindings")
+CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft")
+BINDINGS = sorted((ROOT / "csrc" / "bindings").glob("*.cc"))
 SOURCES = sorted(
     str(path.relative_to(ROOT))
     for folder in CORE_FOLDERS
@@ -86,7 +87,7 @@ class NinjaBuild(build_ext):
             "  description = link $out",
         ]
         objects = []
-        for source in extension.sources:
+        for source in [*extension.sources, str(together(folder))]:
             objects.append(escape(str(Path(source).with_suffix(".o"))))
             rules.append(f"build {objects[-1]}: compile {escape(str(ROOT / source))}")
         rules.append(f"build {escape(str(target))}: link {' '.join(objects)}")
@@ -95,6 +96,16 @@ class NinjaBuild(build_ext):
         command = [str(Path(ninja.BIN_DIR) / "ninja"), *quiet, "-C", str(folder)]
         if subprocess.run(command).returncode != 0:
             raise SystemExit("ooospec: the C++ core did not compile; see the compiler's message.")
+
+
+def together(folder: Path) -> Path:
+    """Writes a source that includes all bindings, so that the headers of pybind11 are read once."""
+    lines = [f'#include "{path.relative_to(ROOT / "csrc")}"' for path in BINDINGS]
+    source = folder / "bindings.cc"
+    text = "\n".join(lines) + "\n"
+    if not source.exists() or source.read_text() != text:
+        source.write_text(text)
+    return source
 
 
 def escape(path: str) -> str:
