@@ -33,8 +33,9 @@ def spread(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 
 def evaluation_calls(
     folder: Path, count: int
-) -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
-    """Yields (row id, tools, call) of up to `count` rows of each file: calls of a listed tool, by
+) -> Iterator[tuple[str, str, list[dict[str, Any]], dict[str, Any]]]:
+    """Yields (row id, dialogue, tools, call) of up to `count` rows of each file: calls of a listed
+    tool, by
     its own schema.
     """
     for file in FILES:
@@ -42,7 +43,8 @@ def evaluation_calls(
             known = {tool["function"]["name"] for tool in row["tools"]}
             for call in row["calls"][:1]:
                 if call["name"] in known:
-                    yield row["id"], row["tools"], call
+                    dialogue = "\n".join(message["content"] or "" for message in row["messages"])
+                    yield row["id"], dialogue, row["tools"], call
 
 
 def call_styles() -> dict[str, Any]:

@@ -79,11 +79,11 @@ def main() -> None:
     )
     prompt = list(table.encode(dialogue))[:NUM_PROMPT_TOKENS]
     calls = list(evaluation_calls(args.data, 200))
-    spare = [tool for _, tools, _ in calls for tool in tools]
+    spare = [tool for _, _, tools, _ in calls for tool in tools]
     host_us, encode_us, encodes, nodes = [], [], [], []
     clock = time.perf_counter_ns
     for number in range(10**9):
-        _, tools, call = calls[number % len(calls)]
+        _, _, tools, call = calls[number % len(calls)]
         names = {tool["function"]["name"] for tool in tools}
         others = {
             tool["function"]["name"]: tool

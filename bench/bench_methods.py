@@ -18,14 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ooospec
 import torch
 from _harness import Report, parse_args, quantile
 from _requests import FILES, read_requests, spread
-
-import ooospec
-from ooospec import HintKind, HintRing, _C
+from ooospec import _C, HintKind, HintRing
+from ooospec.config import EngineConfig
 from ooospec.formats import tool_set
+from ooospec.loading import COST_ROWS
 from ooospec.replay import slot_records
+from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.worker import SidecarConfig
 
 READY_SECONDS = 120.0
 NUM_BOOTSTRAP = 10_000
@@ -39,8 +42,9 @@ class RecordedSidecar:
     ring: HintRing = field(default_factory=HintRing)
     status: str = "ready"
 
-    def ask(self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]) ->
-    None:
+    def ask(
+        self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]
+    ) -> None:
         for record in slot_records(request_id, self.calls, tools):
             self.ring.try_push(
                 request_id, record.kind, record.call, record.tool, record.parameter, record.text
@@ -65,8 +69,9 @@ class ReadySidecar:
     def status(self) -> str:
         return str(self.sidecar.status)
 
-    def ask(self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]) ->
-    None:
+    def ask(
+        self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]
+    ) -> None:
         start = time.perf_counter()
         self.sidecar.ask(request_id, messages, tools)
         while time.perf_counter() < start + READY_SECONDS:
@@ -148,9 +153,13 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
     """Adds tokens a round of the call of each method."""
     recorded = RecordedSidecar()
     load = {"device": args.device, "dtype": args.dtype, "cost_model": False, "progress": True}
-    plain = ooospec.load(args.target, wave="never", **load)
+    plain = ooospec.load(args.target, **load)
     perfect = ooospec.load(plain.backend, sidecar=recorded, wave="always", **load)
-    ready = ReadySidecar(ooospec.load_sidecar(args.sidecar, device=args.device, dtype=args.dtype))
+    ready = ReadySidecar(
+        open_sidecar(
+            SidecarConfig(args.sidecar, wave="always", device=args.device, dtype=args.dtype)
+        )
+    )
     live = ooospec.load(plain.backend, sidecar=ready, wave="always", **load)
     runs: dict[str, tuple[Any, str]] = {
         "pld": (plain, "pld"),
@@ -237,13 +246,15 @@ def wrong_calls(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns a call of the row's first tool in which nothing is right."""
     function = row["tools"][0]["function"]
     names = (function.get("parameters") or {}).get("properties") or {}
-    return [{"name": function["name"], "arguments": {name: "quite another value" for name in
-    names}}]
+    return [
+        {"name": function["name"], "arguments": dict.fromkeys(names, "quite another value")}
+    ]
 
 
 PROSE = {
-    "messages": [{"role": "user", "content": "Tell me in plain words, calling no tool, how bread is
-    baked."}]
+    "messages": [
+        {"role": "user", "content": "Tell me in plain words, calling no tool, how bread is baked."}
+    ]
 }
 
 
@@ -254,12 +265,17 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
     from transformers import AutoModelForCausalLM
 
     recorded, silent = RecordedSidecar(), RecordedSidecar(status="dead: killed")
-    load = {"device": args.device, "dtype": args.dtype, "prefix_cache": False, "progress": True}
+    load = {
+        "device": args.device,
+        "dtype": args.dtype,
+        "config": EngineConfig(prefix_cache=False),
+        "progress": True,
+    }
     engine = ooospec.load(args.target, sidecar=recorded, wave="always", **load)
     dead = ooospec.load(engine.backend, sidecar=silent, wave="always", **load)
     model = AutoModelForCausalLM.from_pretrained(args.target, dtype=getattr(torch, args.dtype))
-    for rows, cost in zip((1, 2, 4, 8, 16, 32, 64), engine.costs_us_at, strict=True):
-        report.add("cost", f"{rows} rows", cost / 1000, "ms")
+    for rows in COST_ROWS:
+        report.add("cost", f"{rows} rows", engine.drafting.costs_us[rows - 1] / 1000, "ms")
     peers, gains = [], []
     worst: dict[str, list[float]] = {}
     for _, row in requests:
@@ -285,7 +301,11 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
             recorded.calls = calls
             pair = [timed(which, asked, method, args.max_tokens)[1] for method in ("ar", "ooo")]
             worst.setdefault(case, []).append(pair[0].total / pair[1].total)
-        print(f"{row['id']:<28} ar / HF {peers[-1]:.3f}  " + str({k: round(v[-1], 3) for k, v in worst.items()}), flush=True)
+        print(
+            f"{row['id']:<28} ar / HF {peers[-1]:.3f}  "
+            + str({k: round(v[-1], 3) for k, v in worst.items()}),
+            flush=True,
+        )
     report.add("ar / Hugging Face generate, per token", "median", statistics.median(peers), "x")
     report.add("ooo with perfect hints, decoding", "median", statistics.median(gains), "x ar")
     for case, ratios in worst.items():
@@ -315,7 +335,9 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     args = parse_args(__doc__ or "", parser)
     rows = 1 if args.smoke else args.rows
-    requests = [(file, row) for file in FILES for row in spread(read_requests(args.data, file), rows)]
+    requests = [
+        (file, row) for file in FILES for row in spread(read_requests(args.data, file), rows)
+    ]
     report = Report(f"methods_{args.mode}", args)
     run: Callable[..., None] = bench_rounds if args.mode == "rounds" else bench_time
     torch.backends.cuda.matmul.allow_tf32 = False

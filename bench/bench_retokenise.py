@@ -72,7 +72,7 @@ def main() -> None:
         for style_name, style in call_styles().items():
             text = TargetText(vocab, table.encode, -1, [_C.StyleGuess(style, 1.0)])
             positions = right = 0
-            for row_id, tools, call in calls:
+            for row_id, _, tools, call in calls:
                 num, num_right, misses = count_positions(text, tools, call, style)
                 positions += num
                 right += num_right

@@ -58,6 +58,7 @@ def write_answer(text: TargetText, call: dict[str, Any], style: Any) -> Answer:
 
 def rounds_after(
     text: TargetText,
+    prompt: Sequence[int],
     tools: Sequence[dict[str, Any]],
     hint: dict[str, Any],
     answer: Answer,
@@ -66,7 +67,7 @@ def rounds_after(
     """Returns the committed counts at which rounds begin, for a hint that arrives after `done`
     tokens.
     """
-    drafter = Drafter(text, tools, METHODS["ooo"], [text.end_token])
+    drafter = Drafter(text, tools, METHODS["ooo"], prompt)
     drafter.commit(answer.ids[: done - 1])
     for record in slot_records(1, [hint], tools):
         drafter.offer_hint(record)
@@ -128,7 +129,8 @@ def main() -> None:
     calls = list(evaluation_calls(args.data, 3 if args.smoke else args.rows))
     for style_name, style in call_styles().items():
         text = TargetText(vocab, table.encode, tokenizer.eos_token_id, _C.usual_styles())
-        for row_id, tools, call in calls:
+        for row_id, dialogue, tools, call in calls:
+            prompt = table.encode(dialogue)
             if not call["arguments"]:
                 continue
             straight = write_answer(text, call, style)
@@ -136,13 +138,13 @@ def main() -> None:
                 range(1, len(straight.ids) - 1), min(args.arrivals, len(straight.ids) - 2)
             )
             for done in [1, *arrivals]:
-                best = len(rounds_after(text, tools, call, straight, done))
+                best = len(rounds_after(text, prompt, tools, call, straight, done))
                 name = chance.choice(list(call["arguments"]))
                 hint = call | {
                     "arguments": call["arguments"] | {name: wrong_value(call["arguments"][name])}
                 }
                 lost = straight.borders(*value_bytes(text, straight, tools, name))
-                starts = rounds_after(text, tools, hint, straight, done)
+                starts = rounds_after(text, prompt, tools, hint, straight, done)
                 flaws = [
                     (
                         "one value wrong",
@@ -160,7 +162,7 @@ def main() -> None:
                         flaws.append(
                             (
                                 order_name,
-                                len(rounds_after(text, tools, call, other, done)) - best,
+                                len(rounds_after(text, prompt, tools, call, other, done)) - best,
                                 0,
                             )
                         )

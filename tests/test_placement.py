@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import tiny_model, tiny_tokenizer
-from tiny_sidecar import FUNCTION, HINTS, MESSAGES, TOOLS, trained_model
-
 from ooospec import HintKind, HintRing
 from ooospec.sidecar import worker
 from ooospec.sidecar.placement import ProcessSidecar, Sidecar, ThreadSidecar, open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
 from ooospec.sidecar.worker import SidecarConfig
+from tiny_models import tiny_model, tiny_tokenizer
+from tiny_sidecar import FUNCTION, HINTS, MESSAGES, TOOLS, trained_model
 
 SECONDS = 60  # a test that waits longer has failed
 
@@ -87,8 +86,11 @@ def check_error(sidecar: Sidecar, request_id: int, what: str) -> None:
 
 
 def open_fds() -> set[str]:
-    return {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if fd.isdigit()
-            and os.path.lexists(f"/proc/self/fd/{fd}")}
+    return {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if fd.isdigit() and os.path.lexists(f"/proc/self/fd/{fd}")
+    }
 
 
 def wait_gone(pid_fd: int) -> bool:
@@ -290,7 +292,10 @@ def test_an_adapter_is_applied_and_one_of_another_base_is_refused(
 ) -> None:
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
-    for name, base in (("right", tiny_model("qwen2", num_hidden_layers=1)), ("wrong", tiny_model("qwen2"))):
+    for name, base in (
+        ("right", tiny_model("qwen2", num_hidden_layers=1)),
+        ("wrong", tiny_model("qwen2")),
+    ):
         peft.get_peft_model(base, lora).save_pretrained(tmp_path / name)
     sidecar = open_sidecar(config(folder, adapter=str(tmp_path / "right"), examples=None))
     assert sidecar.wait_ready(0), sidecar.status

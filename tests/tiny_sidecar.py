@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tiny_models import tiny_model, tiny_tokenizer
-
 from ooospec.sidecar.prompt import PromptBuilder
+from tiny_models import tiny_model, tiny_tokenizer
 
 MESSAGES = [{"role": "user", "content": "What is the weather in Zürich, three days?"}]
 TOOLS: list[dict[str, Any]] = [

@@ -14,11 +14,31 @@ from ooospec.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from ooospec._C import DraftTree, HintKind, HintRecord, HintRing
+    from ooospec.draft import Drafter
+    from ooospec.engine import Engine, Generation
+    from ooospec.loading import load
+    from ooospec.sampling import SamplingParams
 
-__all__ = ["DraftTree", "HintKind", "HintRecord", "HintRing", "__version__"]
+__all__ = [
+    "DraftTree",
+    "Drafter",
+    "Engine",
+    "Generation",
+    "HintKind",
+    "HintRecord",
+    "HintRing",
+    "SamplingParams",
+    "__version__",
+    "load",
+]
 
 # Public name -> the module of ooospec that has it; names of the compiled core are under "_core".
 _HOMES = {
+    "Drafter": "draft",
+    "Engine": "engine",
+    "Generation": "engine",
+    "SamplingParams": "sampling",
+    "load": "loading",
     "DraftTree": "_core",
     "HintKind": "_core",
     "HintRecord": "_core",

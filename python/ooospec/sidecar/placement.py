@@ -157,7 +157,9 @@ class ThreadSidecar(Sidecar):
         self._ring = _C.HintRing()
         self._worker = Worker(config, self._ring, self._hear_state, self._hear_report)
         self._worker.load()
-        self._thread = threading.Thread(target=self._worker.run, name="ooospec-sidecar", daemon=True)
+        self._thread = threading.Thread(
+            target=self._worker.run, name="ooospec-sidecar", daemon=True
+        )
         self._thread.start()
 
     @property

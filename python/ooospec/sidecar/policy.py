@@ -98,7 +98,9 @@ class WavePolicy:
         prefill = self._costs.prefill_us(work.num_new_tokens, self._chunk)
         questions = self._costs.prefill_us(work.num_question_rows, self._chunk)
         full, rest = divmod(work.num_slots, self._num_rows)
-        steps = full * self._costs.cost_us(self._num_rows) + (self._costs.cost_us(rest) if rest else 0)
+        steps = full * self._costs.cost_us(self._num_rows) + (
+            self._costs.cost_us(rest) if rest else 0
+        )
         return self._correction * (prefill + questions + answer_tokens * steps)
 
     def wants(self, work: Work) -> bool:

@@ -107,7 +107,9 @@ class PromptBuilder:
         longest = max(len(question) + 1, *(len(slot.question) for slot in slots), 0)
         fixed = len(self._head) + len(self._middle) + len(self._tail)
         room = self._max_tokens - fixed - longest - self._max_answer_tokens
-        kept = self._fit_tools(functions, room - min(len(dialogue), MIN_DIALOGUE_TOKENS), texts[-1:])
+        kept = self._fit_tools(
+            functions, room - min(len(dialogue), MIN_DIALOGUE_TOKENS), texts[-1:]
+        )
         if not kept:
             raise PromptTooLong(
                 f"sidecar prompt: expected a tool and the end of the dialogue to fit into "
@@ -224,7 +226,9 @@ def _message_text(message: Message) -> str:
     lines = [content] if content or not calls else []
     for call in calls:
         arguments = call.get("arguments", "")
-        lines.append(f"{call['name']} {arguments if isinstance(arguments, str) else _to_json(arguments)}")
+        lines.append(
+            f"{call['name']} {arguments if isinstance(arguments, str) else _to_json(arguments)}"
+        )
     return f"{message['role']}: " + "\n".join(lines)
 
 

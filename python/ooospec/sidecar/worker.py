@@ -53,7 +53,9 @@ class SidecarConfig:
             raise ValueError(f"wave: expected auto, always or never, got {self.wave!r}")
         if self.placement not in ("thread", "process"):
             raise ValueError(f"placement: expected thread or process, got {self.placement!r}")
-        if self.placement == "process" and not (isinstance(self.source, str) and not self.tokenizer):
+        if self.placement == "process" and not (
+            isinstance(self.source, str) and not self.tokenizer
+        ):
             raise ValueError(
                 "source: expected a folder or hub id, with its tokenizer, for a process of its own, "
                 f"got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
@@ -207,7 +209,9 @@ class Worker:
         if report.outcome == "done" and report.work is not None:
             policy.learn(report.work, (report.stop - report.start) * 1e6)
 
-    def _push(self, request_id: int, kind: _C.HintKind, tool: int, parameter: int, text: str) -> bool:
+    def _push(
+        self, request_id: int, kind: _C.HintKind, tool: int, parameter: int, text: str
+    ) -> bool:
         return self._ring.try_push(request_id, kind, 0, tool, parameter, text)
 
     def _is_cancelled(self, request_id: int) -> bool:

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real checkpoints and requests: every method gives the ids of Hugging Face `generate`.
+
+OOOSPEC_CHECKPOINTS: folder with qwen2.5-coder-0.5b. OOOSPEC_DATA: folder of the request files.
+OOOSPEC_REAL_ROWS: rows of each file (1 unless set; 20 is the whole run). OOOSPEC_REAL_MODEL:
+another
+folder in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import ooospec
+import pytest
+import torch
+from ooospec import HintRing
+from ooospec.replay import slot_records
+from ooospec.sources import SourceRequest, SourceState, WeightedPath
+
+pytestmark = pytest.mark.real
+
+FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
+METHODS = ("ar", "pld", "toolspec", "ooo")
+MAX_TOKENS = 96
+NUM_ROWS = int(os.environ.get("OOOSPEC_REAL_ROWS", "1"))
+WHOLE_RUN = 20  # rows of each file
+# What a whole run must have compared, accepted and rejected; a shorter one in proportion.
+LEAST = {"tokens": 5_000, "accepted": 1_000, "rejected": 3_000}
+
+
+def folder(variable: str) -> Path:
+    path = os.environ.get(variable)
+    if not path:
+        pytest.skip(f"{variable} is not set")
+    return Path(path)
+
+
+def requests() -> list[dict[str, Any]]:
+    rows = []
+    for file in FILES:
+        with gzip.open(
+            folder("OOOSPEC_DATA") / f"{file}.jsonl.gz", "rt", encoding="utf-8"
+        ) as lines:
+            found = [json.loads(line) for line in lines]
+        rows += [found[i * len(found) // NUM_ROWS] for i in range(NUM_ROWS)]
+    return rows
+
+
+class RecordedAnswer:
+    """Drafts what Hugging Face answered, and the same shifted by one, which is wrong."""
+
+    answer: ClassVar[list[int]] = []
+
+    def begin(self, request: SourceRequest) -> None:
+        self.done = 0
+
+    def propose(self, state: SourceState, budget: int) -> Sequence[WeightedPath]:
+        rest = self.answer[self.done :]
+        return [WeightedPath(rest, 0.6), WeightedPath(rest[1:], 0.3)]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        self.done += len(tokens)
+
+
+@dataclass
+class CallsAsHints:
+    """A sidecar that knows the reference calls of a row, right or wrong as they are."""
+
+    calls: Sequence[dict[str, Any]] = ()
+    ring: HintRing = field(default_factory=HintRing)
+    status: str = "ready"
+
+    def ask(self, request_id: int, messages: Any, tools: Sequence[dict[str, Any]]) -> None:
+        for record in slot_records(request_id, self.calls, tools):
+            self.ring.try_push(
+                request_id, record.kind, record.call, record.tool, record.parameter, record.text
+            )
+
+    def cancel(self, request_id: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def hugging_face(model: Any, prompt_ids: list[int], eos_ids: frozenset[int]) -> list[int]:
+    ids = torch.tensor([prompt_ids])
+    answer = model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=MAX_TOKENS,
+        do_sample=False,
+        repetition_penalty=1.0,
+        eos_token_id=sorted(eos_ids),
+        pad_token_id=0,
+    )
+    return answer[0, len(prompt_ids) :].tolist()
+
+
+def test_every_method_equals_hugging_face() -> None:
+    """A01: float32, real model, real requests, every method, with the recorded answer drafted and
+    hints that are partly wrong.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model_path = folder("OOOSPEC_CHECKPOINTS") / os.environ.get(
+        "OOOSPEC_REAL_MODEL", "qwen2.5-coder-0.5b"
+    )
+    sidecar = CallsAsHints()
+    load: dict[str, Any] = {"device": "cpu", "dtype": "float32", "cost_model": False}
+    engine = ooospec.load(str(model_path), sidecar=sidecar, wave="always", **load)
+    recorded = ooospec.load(engine.backend, sources=[RecordedAnswer], **load)
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
+    counts = dict.fromkeys(LEAST, 0)
+    for row in requests():
+        prompt_ids = engine.prompt_ids(row["messages"], row["tools"])
+        expected = hugging_face(model, prompt_ids, engine.backend.eos_ids)
+        RecordedAnswer.answer = expected
+        sidecar.calls = row["calls"]
+        for which, methods in ((engine, METHODS), (recorded, ("pld",))):
+            for method in methods:
+                answer = which.generate(
+                    row["messages"], row["tools"], method=method, max_tokens=MAX_TOKENS
+                )
+                assert answer.token_ids == expected, (row["id"], method)
+                counts["tokens"] += len(answer.token_ids)
+                counts["accepted"] += sum(answer.metrics.accepted.values())
+                counts["rejected"] += sum(answer.metrics.rejected.values())
+    print(f"\n{NUM_ROWS} rows of each file: " + ", ".join(f"{n} {k}" for k, n in counts.items()))
+    for name, least in LEAST.items():
+        assert counts[name] >= least * NUM_ROWS // WHOLE_RUN, (name, counts)
