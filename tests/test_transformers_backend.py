@@ -13,6 +13,7 @@ import torch
 import transformers
 from equality import CHUNK, Counts, assert_same, make_engine, reference, stock_model
 from ooospec.backends.base import Segment
+from ooospec.backends.cpu_linear import undo, use_onednn
 from ooospec.backends.load import load_backend, merge_adapter
 from ooospec.backends.transformers import TransformersBackend
 from ooospec.engine import Engine
@@ -30,7 +31,11 @@ def build(config_name: str, **settings: Any) -> Any:
     """Returns a random model of any architecture."""
     config = getattr(transformers, config_name)(**{**COMMON, "vocab_size": 64, **settings})
     torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    return transformers.AutoModelForCausalLM.from_config(
+        config,
+        dtype=torch.float32,
+        attn_implementation="eager",  # others ignore soft caps in some versions
+    )
 
 
 def stock_logits(family: str, tokens: list[int]) -> torch.Tensor:
@@ -238,6 +243,21 @@ def test_close_gives_the_model_back() -> None:
     with torch.inference_mode():
         got = model(input_ids=inputs).logits[0]
     torch.testing.assert_close(got, stock_logits("qwen2", PROMPT))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_layers_give_the_same_by_onednn(bias: bool) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(70, 130, bias=bias), torch.nn.ReLU())
+    rows = torch.randn(1, 33, 70)
+    with torch.inference_mode():
+        expected = [model(rows[:, :size]) for size in (1, 2, 33)]
+        changed = use_onednn(model)
+        assert changed == [model[0]]
+        assert use_onednn(model) == []  # once
+        got = [model(rows[:, :size]) for size in (1, 2, 33)]
+        undo(changed)
+        assert torch.equal(model(rows), expected[2])
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_ends_of_sequence_come_from_everywhere() -> None:

@@ -16,6 +16,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from ooospec.backends.attention import Launch, attend
 from ooospec.backends.base import Segment, prefill
+from ooospec.backends.cpu_linear import undo, use_onednn
 from ooospec.backends.support import ATTENTION, Probe, check_config, check_probe
 from ooospec.config import MAX_NODES, PAGE_SIZE
 from ooospec.errors import UnsupportedModel
@@ -111,6 +112,7 @@ class TransformersBackend:
             self.num_padded_rows = MAX_NODES
         self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._stock_attention = str(model.config._attn_implementation)
+        self._fast_layers: list[torch.nn.Linear] = []
         probe = self._probe()
         self._layers = probe.layers
         tested = self.device.type == "cpu" and self.dtype == torch.float32
@@ -122,6 +124,8 @@ class TransformersBackend:
     def close(self) -> None:
         """Gives the model back, with the attention it came with."""
         self.model.set_attn_implementation(self._stock_attention)
+        undo(self._fast_layers)
+        self._fast_layers = []
 
     def new_pool(self, num_tokens: int) -> PagePool:
         """Returns a KV cache with room for `num_tokens` tokens."""
@@ -225,6 +229,7 @@ class TransformersBackend:
         inputs = torch.tensor([tokens], device=self.device)
         expected = self.model(input_ids=inputs, use_cache=False).logits[0].float()
         self.model.set_attn_implementation(ATTENTION)
+        self._fast_layers = use_onednn(self.model)
         probe = Probe()
         try:
             got = self._logits(tokens, positions, positions, probe)
