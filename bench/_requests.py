@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ooospec import _C
+from ooospec import CallStyle
 
 FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
 
@@ -49,7 +49,7 @@ def evaluation_calls(
 
 def call_styles() -> dict[str, Any]:
     """Returns the styles that are drafted, by name."""
-    usual = _C.CallStyle
+    usual = CallStyle
     return {
         "tags": usual("tags"),
         "tags, indented by 2": usual("tags", "  "),

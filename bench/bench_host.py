@@ -16,14 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from _harness import Report, parse_args, quantile
 from _requests import FILES, call_styles, evaluation_calls, read_requests
-from ooospec import _C
+from ooospec import Vocab, render_calls, usual_styles
 from ooospec.draft import Drafter, TargetText, new_memory
 from ooospec.methods import METHODS
 from ooospec.replay import slot_records
 from ooospec.tokens import TokenTable
-from transformers import AutoTokenizer
 
 NUM_PROMPT_TOKENS = 4096
 NUM_TOOLS = 16
@@ -48,7 +49,7 @@ def earlier_calls(folder: Path, text: TargetText, style: Any, count: int) -> lis
             call["arguments"] | ({"serial": i} if i >= len(calls) else {}), ensure_ascii=False
         )
         answers.append(
-            [*text.encode(_C.render_calls([(call["name"], arguments)], style)), text.end_token]
+            [*text.encode(render_calls([(call["name"], arguments)], style)), text.end_token]
         )
     return answers
 
@@ -63,9 +64,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     table = TokenTable(tokenizer)
     style = call_styles()["fenced json, indented by 2"]
-    text = TargetText(
-        _C.Vocab(table.pieces), table.encode, tokenizer.eos_token_id, _C.usual_styles()
-    )
+    text = TargetText(Vocab(table.pieces), table.encode, tokenizer.eos_token_id, usual_styles())
     memory = new_memory(text)
     start = time.perf_counter()
     for answer in earlier_calls(args.data, text, style, 100 if args.smoke else NUM_EARLIER_CALLS):
@@ -92,7 +91,7 @@ def main() -> None:
         }
         tools = [*tools, *others.values()][:NUM_TOOLS]
         arguments = json.dumps(call["arguments"], ensure_ascii=False)
-        ids = [*table.encode(_C.render_calls([(call["name"], arguments)], style)), text.end_token]
+        ids = [*table.encode(render_calls([(call["name"], arguments)], style)), text.end_token]
         drafter = Drafter(text, tools, METHODS["ooo"], prompt, memory=memory)
         core, hints = drafter.core, slot_records(1, [call], tools)
         core.commit(ids[:1])

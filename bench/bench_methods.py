@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ooospec
 import torch
+
+import ooospec
 from _harness import Report, parse_args, quantile
 from _requests import FILES, read_requests, spread
-from ooospec import _C, HintKind, HintRing
+from ooospec import CallReader, HintKind, HintRing
 from ooospec.config import EngineConfig
 from ooospec.formats import tool_set
 from ooospec.loading import COST_ROWS
@@ -109,7 +110,7 @@ def call_rounds(engine: Any, tools: Sequence[dict[str, Any]], answer: Any) -> Ca
     parses.
     """
     pieces = engine.tokens.pieces
-    reader = _C.CallReader(tool_set(tools))
+    reader = CallReader(tool_set(tools))
     ends = []
     for token in answer.token_ids:
         reader.feed(pieces[token])
@@ -246,9 +247,7 @@ def wrong_calls(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns a call of the row's first tool in which nothing is right."""
     function = row["tools"][0]["function"]
     names = (function.get("parameters") or {}).get("properties") or {}
-    return [
-        {"name": function["name"], "arguments": dict.fromkeys(names, "quite another value")}
-    ]
+    return [{"name": function["name"], "arguments": dict.fromkeys(names, "quite another value")}]
 
 
 PROSE = {

@@ -17,7 +17,7 @@ from typing import Any
 
 from _harness import ROOT, Report, parse_args
 from _requests import call_styles, evaluation_calls
-from ooospec import _C
+from ooospec import StyleGuess, Vocab, render_calls
 from ooospec.draft import Drafter, TargetText
 from ooospec.methods import Method
 from ooospec.replay import slot_records
@@ -34,7 +34,7 @@ def count_positions(
     text: TargetText, tools: list[dict[str, Any]], call: dict[str, Any], style: Any
 ) -> tuple[int, int, list[str]]:
     """Returns positions, those where the draft is the tokenizer's own, and the misses as text."""
-    rendered = _C.render_calls(
+    rendered = render_calls(
         [(call["name"], json.dumps(call["arguments"], ensure_ascii=False))], style
     )
     ids = list(text.encode(rendered))
@@ -67,10 +67,10 @@ def main() -> None:
     for named in args.tokenizer:
         name, _, path = named.partition("=")
         table = TokenTable(load_tokenizer(Path(path)))
-        vocab = _C.Vocab(table.pieces)
+        vocab = Vocab(table.pieces)
         listed = 0
         for style_name, style in call_styles().items():
-            text = TargetText(vocab, table.encode, -1, [_C.StyleGuess(style, 1.0)])
+            text = TargetText(vocab, table.encode, -1, [StyleGuess(style, 1.0)])
             positions = right = 0
             for row_id, _, tools, call in calls:
                 num, num_right, misses = count_positions(text, tools, call, style)

@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from _harness import Report, parse_args
 from _requests import call_styles, evaluation_calls
-from ooospec import _C
+from ooospec import Vocab, render_calls, usual_styles
 from ooospec.draft import Drafter, TargetText
 from ooospec.methods import METHODS
 from ooospec.replay import replay, slot_records
 from ooospec.tokens import TokenTable
-from transformers import AutoTokenizer
 
 MAX_EXTRA_ROUNDS = 2
 
@@ -48,7 +49,7 @@ class Answer:
 
 def write_answer(text: TargetText, call: dict[str, Any], style: Any) -> Answer:
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
-    ids = list(text.encode(_C.render_calls([(call["name"], arguments)], style)))
+    ids = list(text.encode(render_calls([(call["name"], arguments)], style)))
     ends, at = [], 0
     for token in ids:
         at += len(text.vocab.bytes(token))
@@ -121,14 +122,14 @@ def main() -> None:
     args = parse_args(__doc__ or "", parser)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     table = TokenTable(tokenizer)
-    vocab = _C.Vocab(table.pieces)
+    vocab = Vocab(table.pieces)
     chance = random.Random(args.seed)
     report = Report("survival", args)
     counts: dict[str, Counter[int]] = {}
     inside: dict[str, Counter[int]] = {}
     calls = list(evaluation_calls(args.data, 3 if args.smoke else args.rows))
     for style_name, style in call_styles().items():
-        text = TargetText(vocab, table.encode, tokenizer.eos_token_id, _C.usual_styles())
+        text = TargetText(vocab, table.encode, tokenizer.eos_token_id, usual_styles())
         for row_id, dialogue, tools, call in calls:
             prompt = table.encode(dialogue)
             if not call["arguments"]:

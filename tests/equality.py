@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import hostile
 import torch
+
+import hostile
 from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
 from ooospec.engine import Engine, Generation

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from ooospec._core import _C
 
 SOURCE = _C.SOURCES["external"]

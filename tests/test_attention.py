@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+
 from ooospec.backends.attention import Launch, attend, attend_pieces
 from ooospec.backends.base import Segment
 from ooospec.kv import LayerShape, PagePool, Sequence

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-import oracles
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+import oracles
 from ooospec._core import _C
 
 HINT = _C.SOURCES["hint"]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
+
 from ooospec import _C
 from ooospec.draft import Drafter, DraftStore, TargetText
 from ooospec.hints import HintRouter

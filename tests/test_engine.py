@@ -7,9 +7,10 @@ import re
 import threading
 from typing import Any
 
-import hostile
 import pytest
 import torch
+
+import hostile
 from equality import CHUNK, Counts, assert_same, drafting, make_engine, reference
 from hostile import ScriptedDrafter
 from ooospec.config import EngineConfig

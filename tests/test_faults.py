@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from equality import Counts, assert_same, make_engine, reference
 from ooospec.config import EngineConfig
 from ooospec.engine import Engine

@@ -7,6 +7,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from ooospec.errors import InvalidRequest
 from ooospec.formats import normalise_messages, render, tools_as_json
 from tiny_models import tiny_tokenizer

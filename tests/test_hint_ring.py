@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from ooospec import HintKind, HintRecord, HintRing
 
 ROOT = Path(__file__).parent.parent

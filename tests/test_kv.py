@@ -10,6 +10,7 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from ooospec.errors import OutOfPages
 from ooospec.kv import LayerShape, PagePool, PrefixCache, Sequence
 from ooospec.reference import kv_compact_ref

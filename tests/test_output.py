@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from ooospec.output import Output, Usage
 from ooospec.sampling import SamplingParams
 

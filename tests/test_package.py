@@ -13,8 +13,9 @@ import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
-import ooospec
 import pytest
+
+import ooospec
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "python" / "ooospec"
@@ -73,6 +74,24 @@ for name in ("is_available", "device_count", "current_device", "init", "_lazy_in
 before = dict(os.environ)
 """
     check_python(block + USE_ALL_NAMES + "assert dict(os.environ) == before", cwd=tmp_path)
+
+
+def test_a_forked_child_can_tokenise_as_its_parent_did(tmp_path: Path) -> None:
+    code = """
+import os, signal
+from ooospec.tokens import TokenTable
+from tiny_models import TEXT, tiny_tokenizer
+tokenizer = tiny_tokenizer()
+table = TokenTable(tokenizer)
+before = tokenizer(TEXT * 200)["input_ids"], table.encode(TEXT[0])
+pid = os.fork()
+if pid == 0:
+    signal.alarm(120)
+    after = tokenizer(TEXT * 200)["input_ids"], table.encode(TEXT[0])
+    os._exit(0 if after == before else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+"""
+    check_python(code, cwd=tmp_path, PYTHONPATH=str(ROOT / "tests"))
 
 
 @pytest.mark.gpu

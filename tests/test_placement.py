@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sidecar in a thread or a process: hints arrive, nothing blocks, and whatever goes wrong is a status."""
+"""A sidecar in a thread or a process: hints arrive, nothing blocks, and faults are a status."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ooospec import HintKind, HintRing
 from ooospec.sidecar import worker
 from ooospec.sidecar.placement import ProcessSidecar, Sidecar, ThreadSidecar, open_sidecar

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import ooospec
 import pytest
 import torch
+
+import ooospec
 from ooospec import HintRing
 from ooospec.replay import slot_records
 from ooospec.sources import SourceRequest, SourceState, WeightedPath

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from equality import Counts, assert_same, make_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from equality import Counts, assert_same, make_engine
 from ooospec.errors import InvalidRequest
 from ooospec.sampling import Chooser, SamplingParams, gumbel
 from tiny_models import FAMILIES

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import random
 
-import oracles
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import oracles
 from ooospec._core import _C
 
 token = st.integers(0, 2)

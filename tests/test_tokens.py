@@ -12,10 +12,11 @@ import tokenizers
 import transformers
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
 from ooospec.errors import UnsupportedModel
 from ooospec.tokens import TokenTable
 from tiny_models import TEXT, tiny_tokenizer
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HARD = [
     "  two leading spaces",

@@ -11,6 +11,7 @@ import peft
 import pytest
 import torch
 import transformers
+
 from equality import CHUNK, Counts, assert_same, make_engine, reference, stock_model
 from ooospec.backends.base import Segment
 from ooospec.backends.cpu_linear import undo, use_onednn

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ooospec import HintKind
 from ooospec.backends.load import load_backend
 from ooospec.errors import OutOfPages
@@ -157,7 +159,7 @@ def test_a_trained_sidecar_says_what_it_learnt_and_ends(runner: WaveRunner) -> N
 
 def test_slots_wait_for_rows_by_the_likelihood_of_their_function(trained: Any) -> None:
     runner = make_runner(trained, num_rows=1)
-    hints, report = run_wave(runner, runner.builder.build(MESSAGES, TOOLS))
+    hints, _ = run_wave(runner, runner.builder.build(MESSAGES, TOOLS))
     order = [(tool, parameter) for kind, tool, parameter, _ in hints if kind == HintKind.VALUE]
     # Those of the choice first, and of these the required ones.
     assert order == [(1, 1), (1, 2), (1, 0), (1, 3), (0, 0), (0, 1)]
@@ -245,7 +247,7 @@ def test_an_error_anywhere_leaves_no_page_held(runner: WaveRunner) -> None:
             raise MemoryError("no memory left")
 
     hook = runner.backend.model.register_forward_pre_hook(fail, with_kwargs=True)
-    for fail_at in range(len(whole.steps)):
+    for fail_at in range(len(whole.steps)):  # noqa: B007 (the hook reads it)
         calls = iter(range(10**6))
         with pytest.raises(MemoryError):
             run_wave(runner, prompt)
@@ -261,7 +263,7 @@ def test_few_pages_mean_fewer_rows_and_the_same_hints(runner: WaveRunner) -> Non
     needed = (len(prompt.prefix) + 64) // 16 + 1 + 2 * per_branch
     held = runner.pool.allocate(runner.pool.num_free - 4)
     runner.pool.release(held[: needed - 4 - len(runner.prefixes) * 4])
-    hints, report = run_wave(runner, prompt)
+    hints, _ = run_wave(runner, prompt)
     assert values(hints) == HINTS
     with pytest.raises(OutOfPages):
         runner.pool.allocate(runner.pool.num_pages)
@@ -315,8 +317,12 @@ def test_what_a_schema_makes_of_an_answer(
 
 
 SCHEMAS = st.sampled_from(
-    [{}, {"type": "string"}, {"type": "integer"}, {"type": "number"}, {"type": "boolean"}]
-    + [{"type": "array"}, {"type": "object"}, {"enum": ["a", 1, None, True]}, {"const": 2}]
+    [
+        {},
+        *({"type": name} for name in ("string", "integer", "number", "boolean", "array", "object")),
+        {"enum": ["a", 1, None, True]},
+        {"const": 2},
+    ]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -341,7 +347,7 @@ def test_a_reader_ends_with_the_value_however_it_is_cut(
     data = f" {text}\n{behind}".encode()
     reader = ValueReader()
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for start, stop in zip(borders, borders[1:], strict=False):
+    for start, stop in itertools.pairwise(borders):
         reader.feed(data[start:stop])
     assert reader.ended
     assert json.loads(reader.answer) == value

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from ooospec.sidecar.prompt import PromptBuilder
 from tiny_models import tiny_model, tiny_tokenizer
 

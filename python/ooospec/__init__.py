@@ -13,13 +13,28 @@ from typing import TYPE_CHECKING, Any
 from ooospec.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from ooospec._C import DraftTree, HintKind, HintRecord, HintRing
+    from ooospec._C import (
+        CallReader,
+        CallStyle,
+        DraftTree,
+        HintKind,
+        HintRecord,
+        HintRing,
+        StyleGuess,
+        ToolSet,
+        Vocab,
+        parse_calls,
+        render_calls,
+        usual_styles,
+    )
     from ooospec.draft import Drafter
     from ooospec.engine import Engine, Generation
     from ooospec.loading import load
     from ooospec.sampling import SamplingParams
 
 __all__ = [
+    "CallReader",
+    "CallStyle",
     "DraftTree",
     "Drafter",
     "Engine",
@@ -28,29 +43,32 @@ __all__ = [
     "HintRecord",
     "HintRing",
     "SamplingParams",
+    "StyleGuess",
+    "ToolSet",
+    "Vocab",
     "__version__",
     "load",
+    "parse_calls",
+    "render_calls",
+    "usual_styles",
 ]
 
-# Public name -> the module of ooospec that has it; names of the compiled core are under "_core".
+# Public name -> the module of ooospec that has it; all others are of the compiled core.
 _HOMES = {
     "Drafter": "draft",
     "Engine": "engine",
     "Generation": "engine",
     "SamplingParams": "sampling",
     "load": "loading",
-    "DraftTree": "_core",
-    "HintKind": "_core",
-    "HintRecord": "_core",
-    "HintRing": "_core",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'ooospec' has no attribute {name!r}")
-    home = import_module(f"ooospec.{_HOMES[name]}")
-    return getattr(home._C if _HOMES[name] == "_core" else home, name)
+    if name in _HOMES:
+        return getattr(import_module(f"ooospec.{_HOMES[name]}"), name)
+    return getattr(import_module("ooospec._core")._C, name)
 
 
 def __dir__() -> list[str]:

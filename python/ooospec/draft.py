@@ -138,7 +138,7 @@ class Drafter:
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
         """Takes up the committed tokens. Raises IndexError for ids outside the vocabulary.
 
-        top8: int32[nodes of the last tree, 8], the target's likeliest ids after each node, likeliest
+        top8: int32[nodes of the last tree, 8], the target's likeliest ids after each node, best
             first; -1 for nodes that it did not run.
         """
         if top8 is not None and self.wants_top8:

@@ -123,8 +123,8 @@ class Engine:
 
         messages: OpenAI messages, earlier calls and tool results included. tools: OpenAI JSON or
         typed functions.
-        method: a name in `methods`, or a Method; None: `ooo` where it is known, else `ar`. tenant: requests of one tenant share cached
-        prefixes.
+        method: a name in `methods`, or a Method; None: `ooo` where it is known, else `ar`.
+        tenant: requests of one tenant share cached prefixes.
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
         """

@@ -111,7 +111,7 @@ def _tool_as_json(tool: Tool | Callable[..., Any], i: int) -> Tool:
 
 
 def tool_set(tools: Seq[Tool]) -> _C.ToolSet:
-    """Returns the tools of a request as the core reads them; kept, so a repeated list costs a look-up.
+    """Returns the tools of a request as the core reads them; a repeated list costs a look-up.
 
     Raises ValueError for a list that is not valid.
     """
@@ -124,8 +124,8 @@ def _parse_tools(tools_json: str) -> _C.ToolSet:
 
 
 def answer_calls(text: str, tools: Seq[Tool] | None) -> list[dict[str, Any]]:
-    """Returns the calls in an answer as OpenAI tool calls, in order: ids count from call_0, arguments
-    are the target's own text. A name that no tool has, and broken JSON, make no call.
+    """Returns the calls in an answer as OpenAI tool calls, in order: ids count from call_0, the
+    arguments are the target's own text. A name that no tool has, and broken JSON, make no call.
     """
     if not tools:
         return []

@@ -54,7 +54,7 @@ def call_styles(tokenizer: Any) -> list[_C.StyleGuess]:
     usual = _C.usual_styles()
     if tokenizer is None or not getattr(tokenizer, "chat_template", None):
         return usual
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Call it."},
         {
             "role": "assistant",
@@ -199,17 +199,16 @@ def load(
 
     target: folder or hub id of a Hugging Face causal model, a loaded model, or a backend.
     sidecar: folder or hub id of the model that predicts the calls, or a running Sidecar; None: no
-    hints, `ooo` drafts as
-        `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a thread of this
-        process, or a process.
+    hints, `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a
+    thread of this process, or a process.
     wave: whether waves start: "auto" where their measured cost is worth it.
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
     method but `ar`.
     cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows);
-    off: trees are as large as
-        they may be.
-    Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in its status.
+    off: trees are as large as they may be.
+    Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in
+    its status.
     """
     from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
     backend: Backend

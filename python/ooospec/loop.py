@@ -31,12 +31,12 @@ class Tree(Protocol):
 
 
 class Drafter(Protocol):
-    """Drafts for one request. Whatever it proposes, the answer stays the same.
+    """Drafts for one request. Whatever it proposes, the answer stays the same."""
 
-    wants_top8: whether commit() is to be given the likeliest successors of the nodes.
-    """
-
-    wants_top8: bool
+    @property
+    def wants_top8(self) -> bool:
+        """Whether commit() is to be given the likeliest successors of the nodes."""
+        ...
 
     def propose(self, budget: int) -> Tree:
         """Returns a tree of at most `budget` nodes below the last committed token."""
@@ -135,10 +135,12 @@ class Round:
 class Metrics:
     """What a request took. Tokens behind the end of the answer are not committed and not accepted.
 
+    prefill_start: in seconds of time.perf_counter.
     accepted, rejected: launched draft nodes by the number of their source. The first token comes
         from prefill, not from a round.
     """
 
+    prefill_start: float = 0.0
     prefill_seconds: float = 0.0
     rounds: list[Round] = field(default_factory=list)
     accepted: dict[int, int] = field(default_factory=dict)
@@ -191,6 +193,7 @@ class Loop:
         start = time.perf_counter()
         logits = self.backend.prefill(self.sequence, prompt_ids[self.sequence.length :])
         token = self._chooser.choose(logits, 0)
+        self.metrics.prefill_start = start
         self.metrics.prefill_seconds = time.perf_counter() - start
         self._commit([token], [TARGET])
 

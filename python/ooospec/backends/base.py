@@ -77,6 +77,10 @@ class Backend(Protocol):
         """Returns the microseconds of a round of each of `row_counts` rows."""
         ...
 
+    def close(self) -> None:
+        """Gives the model back. Safe to call twice."""
+        ...
+
 
 def prefill(
     backend: Backend,

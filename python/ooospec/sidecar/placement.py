@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -111,7 +112,7 @@ class Sidecar(ABC):
             return self._state.startswith("ready")
 
     def wait_wave(self, request_id: int, timeout: float | None = None) -> WaveReport | None:
-        """Waits for the wave of a request, and returns its report; None if there will not be one."""
+        """Waits for the wave of a request and returns its report; None if there will be none."""
 
         def report() -> WaveReport | None:
             return next((r for r in reversed(self.reports) if r.request_id == request_id), None)
@@ -142,7 +143,7 @@ class Sidecar(ABC):
         self._limits_noted = True
         if limit < target.context_limit:
             logger.warning(
-                "the sidecar takes %d tokens, the target %d: it sees only the end of longer dialogues",
+                "the sidecar takes %d tokens, the target %d: of longer dialogues it sees the end",
                 limit,
                 target.context_limit,
             )
@@ -254,10 +255,8 @@ class _Link:
         """Ends the child and waits for it. Safe to call twice."""
         self._closing = True
         self._outbox.put(None)
-        try:
+        with suppress(OSError):  # the child was gone before
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the child was gone before
         for thread in self._threads:
             thread.join()
         self._socket.close()

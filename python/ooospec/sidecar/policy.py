@@ -80,7 +80,7 @@ class WavePolicy:
     """Decides for each request whether a wave starts. reason: why the last one did, or did not."""
 
     def __init__(self, mode: Mode, costs: CostCurve | None, chunk: int, num_rows: int) -> None:
-        """mode: "auto" decides by cost. costs: of the sidecar; None: not measured, so "auto" says no.
+        """mode: "auto" decides by cost. costs: of the sidecar; None: unknown, so "auto" says no.
 
         chunk: rows of its prefill. num_rows: branches that advance together.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prompt of a wave: one shared prefix, one question a slot. The same for inference and training.
+"""The prompt of a wave: a shared prefix, a question a slot. The same for inference and training.
 
 The prefix holds worked examples, the numbered tools and the dialogue, and ends where the answer of
 the sidecar begins. A branch is the prefix, a question, and the answer to it:
@@ -113,8 +113,8 @@ class PromptBuilder:
         if not kept:
             raise PromptTooLong(
                 f"sidecar prompt: expected a tool and the end of the dialogue to fit into "
-                f"{self._max_tokens} tokens with {fixed + longest + self._max_answer_tokens} of the "
-                f"frame, got no room"
+                f"{self._max_tokens} tokens with {fixed + longest + self._max_answer_tokens} of "
+                f"the frame, got no room"
             )
         tool_tokens = [token for tool in sorted(kept) for token in kept[tool]]
         num_cut = max(0, len(dialogue) - (room - len(tool_tokens)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a slot's question: where it ends, and the JSON value that its schema makes of it."""
+"""The answer to a slot's question: where it ends, and the JSON that its schema makes of it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ValueReader:
 
 
 def to_hint(answer: bytes, schema: Mapping[str, Any]) -> str | None:
-    """Returns the compact JSON that `answer` stands for under `schema`, or None where it is no value.
+    """Returns the compact JSON that `answer` stands for under `schema`; None where it is no value.
 
     A bare word is a string where a string may stand; numbers, booleans and enum members are brought
     to the type of the schema; numbers keep their digits. A type that cannot be meant is no value.

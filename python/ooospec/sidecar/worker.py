@@ -57,8 +57,8 @@ class SidecarConfig:
             isinstance(self.source, str) and not self.tokenizer
         ):
             raise ValueError(
-                "source: expected a folder or hub id, with its tokenizer, for a process of its own, "
-                f"got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
+                "source: expected a folder or hub id, with its tokenizer, for a process of its "
+                f"own, got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
             )
         for name in ("num_rows", "num_threads"):
             value = getattr(self, name)
