@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `ooospec generate | demo | selfcheck | doctor`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence as Seq
+
+import typer
+
+from ooospec.cli.demo import demo
+from ooospec.cli.doctor import doctor
+from ooospec.cli.generate import generate
+from ooospec.cli.selfcheck import selfcheck
+from ooospec.errors import OoospecError
+from ooospec.version import VERSION
+
+app = typer.Typer(
+    name="ooospec",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(generate)
+app.command()(demo)
+app.command()(selfcheck)
+app.command()(doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(VERSION)
+        raise typer.Exit
+
+
+@app.callback()
+def ooospec(
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
+    ),
+) -> None:
+    """Tool calls in a few forward passes, exact to the token.
+
+    Start with `ooospec doctor`, then `ooospec demo`.
+    """
+
+
+def main(args: Seq[str] | None = None) -> None:
+    """Runs the command line and exits: 0 well, 1 a check failed or a bug, 2 bad input."""
+    sys.exit(run(sys.argv[1:] if args is None else args))
+
+
+def run(args: Seq[str]) -> int:
+    """Runs one command and returns its exit code. Errors are one sentence on stderr."""
+    options = [arg for arg in args if arg != "--debug"]
+    debug = len(options) < len(args)
+    try:
+        return app(options or ["--help"], prog_name="ooospec", standalone_mode=False) or 0
+    except BrokenPipeError:  # whoever read our output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _say("interrupted", 130)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        if hasattr(error, "format_message"):  # a wrong option or argument
+            return _say(str(error.format_message()).strip().replace("\n", " "), 2)
+        if isinstance(error, OoospecError):
+            return _say(str(error), 2)
+        hint = "" if debug else " (a bug; --debug shows where)"
+        return _say(f"{type(error).__name__}: {error}{hint}", 1)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"ooospec: {message}", file=sys.stderr)
+    return code

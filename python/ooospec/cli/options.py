@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several commands share, and the engine that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ooospec.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ooospec.engine import Engine
+
+
+class Placement(StrEnum):
+    """Where the sidecar runs."""
+
+    thread = "thread"
+    process = "process"
+
+
+class Wave(StrEnum):
+    """Whether the sidecar is asked."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+MODEL, SAMPLING = "Models", "Sampling"
+
+Target = Annotated[
+    str, typer.Option("--target", "-t", help="Folder or hub id of the model that answers.")
+]
+Sidecar = Annotated[
+    str | None,
+    typer.Option("--sidecar", "-s", help="Folder or hub id of the model that guesses the call."),
+]
+Adapter = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of a PEFT adapter for the sidecar.",
+        exists=True,
+        file_okay=False,
+        rich_help_panel=MODEL,
+    ),
+]
+PlacementOption = Annotated[
+    Placement, typer.Option("--placement", help="Where the sidecar runs.", rich_help_panel=MODEL)
+]
+WaveOption = Annotated[
+    Wave, typer.Option("--wave", help="Whether the sidecar is asked.", rich_help_panel=MODEL)
+]
+Source = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A source of drafts of your own, as module:Class; may be repeated.",
+        rich_help_panel=MODEL,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Such as cpu or cuda:0; a GPU if there is one.", rich_help_panel=MODEL),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="float32 on a CPU, bfloat16 on a GPU unless told.", rich_help_panel=MODEL),
+]
+Requests = Annotated[
+    Path | None,
+    typer.Option(
+        help='File (.jsonl, .jsonl.gz), a request a line: {"messages": [...], "tools": [...]}.',
+        exists=True,
+        dir_okay=False,
+    ),
+]
+Tools = Annotated[
+    Path | None,
+    typer.Option(help="JSON file with a list of OpenAI tools.", exists=True, dir_okay=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Trace = Annotated[
+    Path | None,
+    typer.Option(help="Write a trace for ui.perfetto.dev to this file.", dir_okay=False),
+]
+MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
+
+
+def open_engine(
+    target: str,
+    sidecar: str | None = None,
+    *,
+    adapter: Path | None = None,
+    placement: Placement = Placement.thread,
+    wave: Wave = Wave.auto,
+    source: Seq[str] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    console: Console,
+) -> Engine:
+    """Returns the engine of these options, having said on `console` what it loads.
+
+    Raises OoospecError for what cannot be loaded.
+    """
+    from ooospec.loading import load
+
+    announce("target", target, console)
+    if sidecar is not None:
+        announce("sidecar", sidecar, console)
+    elif adapter is not None:
+        raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
+    try:
+        return load(
+            target,
+            sidecar=sidecar,
+            adapter=None if adapter is None else str(adapter),
+            placement=placement.value,
+            wave=wave.value,
+            sources=source or (),
+            device=device,
+            dtype=dtype,
+            progress=console.is_terminal,
+        )
+    except (ValueError, RuntimeError) as error:
+        if type(error) in (ValueError, RuntimeError):  # of an option or a device
+            raise InvalidRequest(str(error)) from error
+        raise
+
+
+def check_method(engine: Engine, method: str) -> str:
+    """Returns `method`. Raises InvalidRequest for one that the engine does not have."""
+    if method not in engine.methods:
+        raise InvalidRequest(f"--method: expected {', '.join(engine.methods)}, got {method!r}")
+    return method
+
+
+def announce(role: str, model: str, console: Console) -> None:
+    """Says on `console` what is loaded and, for a model that is not here yet, what that takes."""
+    folder = Path(model)
+    if folder.is_dir():
+        size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+        console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", highlight=False)
+        return
+    from huggingface_hub import HfApi, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        if isinstance(try_to_load_from_cache(model, "config.json"), str):
+            console.print(f"{role}: {model} (in the cache)", highlight=False)
+            return
+        files = HfApi().model_info(model, files_metadata=True, timeout=10).siblings
+    except (HFValidationError, HfHubHTTPError, OSError):
+        console.print(f"{role}: {model}", highlight=False)  # loading says what is wrong, if it is
+        return
+    size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))
+    console.print(
+        f"{role}: {model}, a download of {size / 1e9:.1f} GB: about {size / 10e6 / 60:.0f} minutes"
+        " at 10 MB/s, once",
+        highlight=False,
+    )

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and tools as people keep them in files."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ooospec.errors import InvalidRequest
+
+Request = dict[str, Any]
+
+
+def read_requests(path: Path, limit: int | None = None) -> list[Request]:
+    """Returns the requests of a file with one JSON object a line, at most `limit` of them.
+
+    Each has messages, and may have tools and an id. Raises InvalidRequest, naming file and line.
+    """
+    found: list[Request] = []
+    for number, line in enumerate(_lines(path), start=1):
+        if len(found) == limit:
+            break
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            request = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidRequest(f"{where}: expected a JSON object, got {error}") from error
+        if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
+            raise InvalidRequest(
+                f"{where}: expected an object with messages, got {line.strip():.60}"
+            )
+        found.append({"id": f"line {number}", **request})
+    if not found:
+        raise InvalidRequest(f"{path}: expected at least one request, got none")
+    return found
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+            yield from file
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path}: expected lines of JSON, got {error}") from error
+
+
+def read_tools(path: Path) -> list[dict[str, Any]]:
+    """Returns the tools of a JSON file. Raises InvalidRequest if it holds no list."""
+    try:
+        tools = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path}: expected a JSON list of tools, got {error}") from error
+    if not isinstance(tools, list):
+        raise InvalidRequest(f"{path}: expected a JSON list of tools, got {type(tools).__name__}")
+    return tools
+
+
+def gather(
+    text: str | None,
+    requests: Path | None,
+    tools: Path | None,
+    *,
+    system: str | None = None,
+    limit: int | None = None,
+) -> list[Request]:
+    """Returns the requests of a command: its text ("-": standard input), or those of a file.
+
+    tools: file of the tools, for requests that bring none. Raises InvalidRequest.
+    """
+    if (text is None) == (requests is None):
+        got = "neither" if text is None else "both"
+        raise InvalidRequest(f"expected a request as text or a file with --requests, got {got}")
+    if requests is not None:
+        found = read_requests(requests, limit)
+    else:
+        content = sys.stdin.read() if text == "-" else text
+        found = [{"id": "request", "messages": [{"role": "user", "content": content}]}]
+    if system is not None:
+        for request in found:
+            request["messages"] = [{"role": "system", "content": system}, *request["messages"]]
+    if tools is not None:
+        given = read_tools(tools)
+        found = [{"tools": given, **request} for request in found]
+    return found
