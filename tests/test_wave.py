@@ -125,22 +125,22 @@ def values(hints: list[Hint]) -> dict[tuple[int, int], str]:
     return found
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_a_packed_wave_answers_as_each_slot_alone(family: str) -> None:
-    model = wandering_model(family)
-    builder = PromptBuilder(tiny_tokenizer(), max_tokens=1024, examples=False)
-    prompt = builder.build(MESSAGES, string_tools(2, 4))
+@pytest.mark.parametrize("kind", ["trained", "random"])
+def test_a_packed_wave_answers_as_each_slot_alone(kind: str, trained: Any) -> None:
+    model = trained if kind == "trained" else wandering_model("mistral")
+    tools = TOOLS if kind == "trained" else string_tools(2, 4)
     alone_runner = make_runner(model, max_value_tokens=MAX_TOKENS)
     alone_runner.backend.close()
+    prompt = alone_runner.builder.build(MESSAGES, tools)
     expected = answers_alone(model, alone_runner, prompt)
     function = function_alone(model, prompt)
-    assert len(set(expected.values())) >= 2, "the random model says too little to compare"
+    assert len(set(expected.values())) >= 2, "the model says too little to compare"
     for chunk, num_rows in ((512, 32), (64, 32), (64, 3), (16, 1)):
         runner = make_runner(model, chunk=chunk, num_rows=num_rows, max_value_tokens=MAX_TOKENS)
         for _ in range(2):  # cold and warm prefix
             hints, report = run_wave(runner, prompt)
-            kind, tool, *_ = hints[0]
-            assert (kind, tool) == (HintKind.FUNCTION, 0xFFFF if function is None else function)
+            choice, tool, *_ = hints[0]
+            assert (choice, tool) == (HintKind.FUNCTION, 0xFFFF if function is None else function)
             assert values(hints) == expected
             assert report.num_sent == len(expected)
         assert num_held(runner) == 0
@@ -240,15 +240,17 @@ def test_an_error_anywhere_leaves_no_page_held(runner: WaveRunner) -> None:
     prompt = runner.builder.build(MESSAGES, TOOLS)
     _, whole = run_wave(runner, prompt)
     runner.prefixes.clear()
-    calls = iter(range(10**6))
+    num_left = 0
 
     def fail(module: Any, args: Any, kwargs: Any) -> None:
-        if next(calls) == fail_at:
+        nonlocal num_left
+        num_left -= 1
+        if num_left == 0:
             raise MemoryError("no memory left")
 
     hook = runner.backend.model.register_forward_pre_hook(fail, with_kwargs=True)
-    for fail_at in range(len(whole.steps)):  # noqa: B007 (the hook reads it)
-        calls = iter(range(10**6))
+    for num_steps in range(len(whole.steps)):
+        num_left = num_steps + 1
         with pytest.raises(MemoryError):
             run_wave(runner, prompt)
         assert num_held(runner) == 0
@@ -316,13 +318,9 @@ def test_what_a_schema_makes_of_an_answer(
     assert to_hint(text.encode(), schema) == hint
 
 
+KINDS = ("string", "integer", "number", "boolean", "array", "object")
 SCHEMAS = st.sampled_from(
-    [
-        {},
-        *({"type": name} for name in ("string", "integer", "number", "boolean", "array", "object")),
-        {"enum": ["a", 1, None, True]},
-        {"const": 2},
-    ]
+    [{}, {"enum": ["a", 1, None, True]}, {"const": 2}, *({"type": kind} for kind in KINDS)]
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

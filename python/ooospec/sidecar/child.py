@@ -11,14 +11,11 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-import torch
-
-from ooospec._core import _C
-from ooospec.sidecar.policy import CostCurve, Target
-from ooospec.sidecar.wave import WaveReport
-from ooospec.sidecar.worker import Ask, SidecarConfig, Worker
+if TYPE_CHECKING:
+    from ooospec.sidecar.wave import WaveReport
+    from ooospec.sidecar.worker import Worker
 
 _PR_SET_PDEATHSIG = 1
 
@@ -32,13 +29,17 @@ def main(socket_fd: int, ring_fd: int, parent_pid: int) -> None:
     _die_with_parent(parent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which will close us
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # stdout is the parent's answer
+    import torch  # takes seconds, in which the parent may die
+
+    from ooospec._core import _C
+    from ooospec.sidecar.worker import SidecarConfig, Worker
+
     link = socket.socket(fileno=socket_fd)
     lines = link.makefile("rb")
     first = lines.readline()
     if not first:  # closed before we were up
         return
-    content = json.loads(first)[1]
-    config = SidecarConfig(**content)
+    config = SidecarConfig(**json.loads(first)[1])
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     lock = threading.Lock()
@@ -60,6 +61,9 @@ def main(socket_fd: int, ring_fd: int, parent_pid: int) -> None:
 
 def _read(lines: IO[bytes], worker: Worker) -> None:
     """Hands the parent's messages to the worker; ends the process when they end."""
+    from ooospec.sidecar.policy import CostCurve, Target
+    from ooospec.sidecar.worker import Ask
+
     try:
         for line in lines:
             kind, content = json.loads(line)

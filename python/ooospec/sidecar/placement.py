@@ -8,6 +8,7 @@ raises in the engine: it shows in `status`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import os
@@ -21,7 +22,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -138,15 +138,14 @@ class Sidecar(ABC):
 
     def _note_limits(self) -> None:
         target, limit = self._target, self._context_limit
-        if target is None or not limit or self._limits_noted:
+        if target is None or self._limits_noted or not 0 < limit < target.context_limit:
             return
         self._limits_noted = True
-        if limit < target.context_limit:
-            logger.warning(
-                "the sidecar takes %d tokens, the target %d: of longer dialogues it sees the end",
-                limit,
-                target.context_limit,
-            )
+        logger.warning(
+            "the sidecar takes %d tokens, the target %d: it sees only the end of longer dialogues",
+            limit,
+            target.context_limit,
+        )
 
 
 class ThreadSidecar(Sidecar):
@@ -255,11 +254,12 @@ class _Link:
         """Ends the child and waits for it. Safe to call twice."""
         self._closing = True
         self._outbox.put(None)
-        with suppress(OSError):  # the child was gone before
+        with contextlib.suppress(OSError):  # the child may be gone already
             self._socket.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         self._socket.close()
+        self.ring = _C.HintRing(_C.HintRing.RECORD_BYTES * 2)  # gives the shared memory back
 
     def _write(self) -> None:
         while (message := self._outbox.get()) is not None:

@@ -80,7 +80,7 @@ class WavePolicy:
     """Decides for each request whether a wave starts. reason: why the last one did, or did not."""
 
     def __init__(self, mode: Mode, costs: CostCurve | None, chunk: int, num_rows: int) -> None:
-        """mode: "auto" decides by cost. costs: of the sidecar; None: unknown, so "auto" says no.
+        """mode: "auto" decides by cost. costs: of the sidecar; None: not measured: "auto" says no.
 
         chunk: rows of its prefill. num_rows: branches that advance together.
         """
@@ -98,9 +98,8 @@ class WavePolicy:
         prefill = self._costs.prefill_us(work.num_new_tokens, self._chunk)
         questions = self._costs.prefill_us(work.num_question_rows, self._chunk)
         full, rest = divmod(work.num_slots, self._num_rows)
-        steps = full * self._costs.cost_us(self._num_rows) + (
-            self._costs.cost_us(rest) if rest else 0
-        )
+        steps = full * self._costs.cost_us(self._num_rows)
+        steps += self._costs.cost_us(rest) if rest else 0
         return self._correction * (prefill + questions + answer_tokens * steps)
 
     def wants(self, work: Work) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The prompt of a wave: a shared prefix, a question a slot. The same for inference and training.
+"""The prompt of a wave: a shared prefix, and a question for each slot. For inference and training.
 
 The prefix holds worked examples, the numbered tools and the dialogue, and ends where the answer of
 the sidecar begins. A branch is the prefix, a question, and the answer to it:
@@ -104,17 +104,15 @@ class PromptBuilder:
             for tool, function in enumerate(functions)
             for parameter in range(len(_properties(function)))
         ]
-        longest = max(len(question) + 1, *(len(slot.question) for slot in slots), 0)
+        longest = max(len(question), *(len(slot.question) for slot in slots), 0)
         fixed = len(self._head) + len(self._middle) + len(self._tail)
         room = self._max_tokens - fixed - longest - self._max_answer_tokens
-        kept = self._fit_tools(
-            functions, room - min(len(dialogue), MIN_DIALOGUE_TOKENS), texts[-1:]
-        )
+        least = min(len(dialogue), MIN_DIALOGUE_TOKENS)
+        kept = self._fit_tools(functions, room - least, texts[-1:])
         if not kept:
             raise PromptTooLong(
-                f"sidecar prompt: expected a tool and the end of the dialogue to fit into "
-                f"{self._max_tokens} tokens with {fixed + longest + self._max_answer_tokens} of "
-                f"the frame, got no room"
+                "sidecar prompt: expected room for a tool and the end of the dialogue, got "
+                f"{max(0, room)} of {self._max_tokens} tokens"
             )
         tool_tokens = [token for tool in sorted(kept) for token in kept[tool]]
         num_cut = max(0, len(dialogue) - (room - len(tool_tokens)))
@@ -226,9 +224,8 @@ def _message_text(message: Message) -> str:
     lines = [content] if content or not calls else []
     for call in calls:
         arguments = call.get("arguments", "")
-        lines.append(
-            f"{call['name']} {arguments if isinstance(arguments, str) else _to_json(arguments)}"
-        )
+        written = arguments if isinstance(arguments, str) else _to_json(arguments)
+        lines.append(f"{call['name']} {written}")
     return f"{message['role']}: " + "\n".join(lines)
 
 

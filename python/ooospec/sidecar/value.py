@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a slot's question: where it ends, and the JSON that its schema makes of it."""
+"""The answer to a slot's question: where it ends, and what JSON value its schema makes of it."""
 
 from __future__ import annotations
 

@@ -287,9 +287,8 @@ class _Wave:
     def _greedy(self, logits: Seq[torch.Tensor]) -> list[int]:
         if not logits:
             return []
-        tokens: list[int] = (
-            torch.cat(list(logits))[:, : self._backend.decodable].argmax(-1).tolist()
-        )
+        rows = torch.cat(list(logits))[:, : self._backend.decodable]
+        tokens: list[int] = rows.argmax(-1).tolist()
         return tokens
 
     def _finish(self, branch: _Branch) -> bool:

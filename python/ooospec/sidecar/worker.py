@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ooospec._core import _C
 from ooospec.backends.load import load_backend
+from ooospec.backends.transformers import TransformersBackend
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.sidecar.wave import MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
@@ -53,12 +54,11 @@ class SidecarConfig:
             raise ValueError(f"wave: expected auto, always or never, got {self.wave!r}")
         if self.placement not in ("thread", "process"):
             raise ValueError(f"placement: expected thread or process, got {self.placement!r}")
-        if self.placement == "process" and not (
-            isinstance(self.source, str) and not self.tokenizer
-        ):
+        named = isinstance(self.source, str) and self.tokenizer is None
+        if self.placement == "process" and not named:
             raise ValueError(
-                "source: expected a folder or hub id, with its tokenizer, for a process of its "
-                f"own, got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
+                "source: expected a folder or hub id, tokenizer included, for a process of "
+                f"its own, got {type(self.source).__name__} and {type(self.tokenizer).__name__}"
             )
         for name in ("num_rows", "num_threads"):
             value = getattr(self, name)
@@ -107,6 +107,7 @@ class Worker:
         self._pending: dict[int, bool] = {}  # request id -> cancelled
         self._stopped = threading.Event()
         self._target: Target | None = None
+        self._backend: TransformersBackend | None = None
         self._runner: WaveRunner | None = None
         self._policy: WavePolicy | None = None
         self._failure = "not loaded"
@@ -138,7 +139,7 @@ class Worker:
         config = self._config
         self._tell_state("loading", 0)
         try:
-            backend = load_backend(
+            backend = self._backend = load_backend(
                 config.source,
                 tokenizer=config.tokenizer,
                 adapter=config.adapter,
@@ -154,6 +155,7 @@ class Worker:
                 costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))
             self._policy = WavePolicy(config.wave, costs, backend.chunk, config.num_rows)
         except Exception as error:
+            self._unload()
             self._fail("not loaded", error)
             return
         self._tell_state(f"ready: {backend.description}", limit)
@@ -166,9 +168,7 @@ class Worker:
             with self._lock:
                 self._pending.pop(request.request_id, None)
             self._tell_report(report)
-        if self._runner is not None:
-            self._runner.backend.close()
-            self._runner = None
+        self._unload()
 
     def _serve(self, request: Ask, report: WaveReport) -> None:
         if self._runner is None or self._policy is None:
@@ -201,13 +201,17 @@ class Worker:
             self._num_failures += 1
             logger.exception("sidecar: a wave failed")
             if self._num_failures == MAX_FAILURES:
-                self._runner.backend.close()
-                self._runner = None
+                self._unload()
                 self._fail(f"{MAX_FAILURES} waves in a row failed", error)
             return
         self._num_failures = 0
         if report.outcome == "done" and report.work is not None:
             policy.learn(report.work, (report.stop - report.start) * 1e6)
+
+    def _unload(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+        self._backend = self._runner = None
 
     def _push(
         self, request_id: int, kind: _C.HintKind, tool: int, parameter: int, text: str
