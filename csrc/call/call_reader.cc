@@ -308,6 +308,7 @@ void CallReader::begin_call() {
   name_.clear();
   tool_ = -1;
   has_name_ = has_arguments_ = false;
+  arguments_begin_ = arguments_end_ = 0;
   marker_size_ = 0;
   enter(Spot::kFirstKey);
 }

@@ -105,7 +105,8 @@ class CallReader {
   std::string_view pending() const { return pending_; }
   bool after_call() const { return after_call_; }  // pending() counts from the end of a call
   bool list_closed() const { return list_closed_; }
-  Wrapper wrapper() const { return wrapper_; }  // kOpened, kBetween
+  bool separated() const { return spot_ == Spot::kBetween && separated_; }  // behind ',' or ';'
+  Wrapper wrapper() const { return wrapper_; }                              // kOpened, kBetween
   std::string_view pending_open() const {
     return pending().substr(open_begin_);
   }  // kOpened: the marker and on

@@ -335,7 +335,11 @@ void Pen::emit_quoted(std::string_view text, bool plain) {
   } else {
     const BegunString begun = match_begun(s_.token, text, scratch_);
     text.remove_prefix(begun.size);
-    if (!begun.partial.empty()) text.remove_prefix(finish_escape(&out, text, begun.partial));
+    if (!begun.partial.empty()) {
+      const bool wide = static_cast<unsigned char>(text[0]) >= 0x80;
+      if (wide) s_.other_spelling = !style().spelling.ascii;  // what is escaped once is always
+      text.remove_prefix(finish_escape(&out, text, begun.partial));
+    }
   }
   if (s_.resuming) end_resuming();
   if (plain) {

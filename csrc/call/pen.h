@@ -195,6 +195,7 @@ class Pen {
   void opening_text(std::string& out, const CallStyle& style) const;
   void next_text(std::string& out) const;
   void ending_text(std::string& out) const;
+  std::string_view rest_of(std::string_view expected) const;
   bool fits(std::string_view expected) const;
   void emit_wrapper(std::string_view expected);
   const Slots* slots_of(int call) const;

@@ -74,10 +74,19 @@ void Pen::gather_tools() {
   if (!whole_.empty()) return add(OptionKind::kTool, Source::kHint, 1.0f, s_.call);
   const Slots* slots = slots_of(s_.call);
   const int said = slots != nullptr && slots->tool < tools_->size() ? slots->tool : -1;
-  const std::string_view prefix = s_.begun().empty() ? std::string_view() : s_.token.substr(1);
-  if (prefix.find('\\') != std::string_view::npos) return;
+  std::string_view prefix = s_.begun().empty() ? std::string_view() : s_.token.substr(1);
+  const bool escaped = prefix.find('\\') != std::string_view::npos;
+  if (escaped) {
+    text_.clear();
+    append_unescaped(text_, prefix);
+    prefix = text_;
+  }
   const auto candidates = tools_->with_prefix(prefix);
-  const bool said_fits = said >= 0 && tool_name(said).starts_with(prefix);
+  const auto fits = [&](int idx) {
+    const std::string_view name = tool_name(idx);
+    return name.starts_with(prefix) && (!escaped || begins(name));
+  };
+  const bool said_fits = said >= 0 && fits(said);
   float rest = kFunctionGivenSchema;
   if (said_fits) {
     const float p = candidates.size() == 1 ? kFunctionGivenSchema : kFunctionGivenHint;
@@ -86,7 +95,7 @@ void Pen::gather_tools() {
   }
   const std::size_t others = std::min(candidates.size() - (said_fits ? 1 : 0), 2 * kMaxToolOptions);
   for (std::size_t k = 0; k < candidates.size() && num_options_ < kMaxToolOptions; ++k) {
-    if (said_fits && candidates[k] == said) continue;
+    if ((said_fits && candidates[k] == said) || !fits(candidates[k])) continue;
     const float p = rest / static_cast<float>(others);
     add(OptionKind::kTool, Source::kSchema, p, candidates[k]);
   }

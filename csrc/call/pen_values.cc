@@ -19,8 +19,9 @@ constexpr std::array<std::string_view, 3> kWords = {"true", "false", "null"};
 
 }  // namespace
 
-// How a scalar is written: as it is, or as the schema's type asks.
+// How a scalar is written: as it is, or, for a parameter, as the schema's type asks.
 Pen::Scalar Pen::scalar(Said said, bool coerced) const {
+  coerced &= s_.depth == 2;
   const JsonNode& node = said.node();
   const int types = s_.value_node >= 0 ? tools_->node(s_.value_node).types : kAnyType;
   const bool numeric = (types & (kIntegerBit | kNumberBit)) != 0;

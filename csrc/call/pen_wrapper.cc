@@ -10,6 +10,12 @@ namespace ooospec {
 
 using namespace priors;
 
+namespace {
+
+bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
+}  // namespace
+
 const Slots* Pen::slots_of(int call) const {
   const auto k = static_cast<std::size_t>(call);
   return k < slots_.size() ? &slots_[k] : nullptr;
@@ -48,6 +54,8 @@ void Pen::next_text(std::string& out) const {
   } else if (style().rewrap) {
     if (!closed) out.append(style().close_gap).append(around.close);
     out.append(style().between).append(around.open).append(style().open_gap);
+  } else if (s_.resuming && reader_->separated() && !style().between.starts_with(s_.before)) {
+    out.append(s_.before);  // another separator than expected
   } else {
     out.append(style().between);
   }
@@ -71,20 +79,29 @@ void Pen::ending_text(std::string& out) const {
   if (!close.empty()) out.append(style().close_gap).append(close);
 }
 
-// May `expected` follow what the text has of it, other white space allowed?
-bool Pen::fits(std::string_view expected) const {
-  return !s_.resuming || expected.starts_with(s_.before) ||
-         s_.before.find_first_not_of(" \n\t") == std::string_view::npos;
+// What is left of `expected` behind what the text has of it, or nothing at all (null) if that is
+// something else. Other white space than expected stays.
+std::string_view Pen::rest_of(std::string_view expected) const {
+  if (expected.starts_with(s_.before)) return expected.substr(s_.before.size());
+  std::size_t i = 0;
+  const auto skip_space = [&] {
+    while (i < expected.size() && is_space(expected[i])) ++i;
+  };
+  for (const char c : s_.before) {
+    if (is_space(c)) continue;
+    skip_space();
+    if (i == expected.size() || expected[i++] != c) return {};
+  }
+  if (!s_.before.empty() && is_space(s_.before.back())) skip_space();
+  return expected.substr(i);
 }
 
+bool Pen::fits(std::string_view expected) const { return rest_of(expected).data() != nullptr; }
+
 void Pen::emit_wrapper(std::string_view expected) {
-  if (expected.starts_with(s_.before)) {
-    expected.remove_prefix(s_.before.size());
-  } else {  // other white space than expected stays
-    expected.remove_prefix(std::min(expected.size(), expected.find_first_not_of(" \n\t")));
-  }
+  const std::string_view rest = rest_of(expected);
   end_resuming();
-  append(expected);
+  append(rest);
 }
 
 void Pen::gather_opening() {
