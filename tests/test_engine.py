@@ -21,6 +21,7 @@ from tiny_models import FAMILIES, tiny_tokenizer
 SLOW = ["shifted", "wrong_one", "noise", "empty", "wrong_root"]  # one token a round
 FAST = [kind for kind in hostile.HOSTILE if kind not in SLOW]
 
+ENDS = ["right", "all_eos", "too_long", "last_sibling", "out_of_range", "changing"]
 MIXED = ["last_sibling", "binary", "all_eos", "out_of_range", "changing"]
 
 
@@ -50,7 +51,8 @@ def test_hostile_drafts_change_nothing() -> None:
         for size in (1, CHUNK - 1, CHUNK, CHUNK + 1, 50):
             prompt = prompt_of(size)
             expected = reference(family, prompt, max_new_tokens=48)
-            kinds = {1: FAST + SLOW, 50: FAST}.get(size, MIXED)
+            thorough = family in ("qwen2", "gemma3")
+            kinds = {1: FAST + SLOW, 50: FAST}.get(size, MIXED) if thorough else MIXED
             assert_same(engine, prompt, expected, counts, kinds, max_tokens=48)
     counts.check(5000, 1000, 3000)
 
@@ -70,22 +72,22 @@ def test_every_stop_condition(family: str) -> None:
         engine.backend.eos_ids |= frozenset(eos)
         expected = reference(family, prompt, max_new_tokens=40, eos_token_id=[*eos, 2])
         assert expected[-1] in eos
-        assert_same(engine, prompt, expected, counts, FAST, free, max_tokens=40)
+        assert_same(engine, prompt, expected, counts, ENDS, free, max_tokens=40)
         assert engine.generate_ids(prompt, max_tokens=40).finish_reason == "stop"
     engine = make_engine(family)
     for max_tokens in (1, 2, 8, 9):
-        assert_same(engine, prompt, free[:max_tokens], counts, FAST, free, max_tokens=max_tokens)
+        assert_same(engine, prompt, free[:max_tokens], counts, ENDS, free, max_tokens=max_tokens)
     tokenizer = tiny_tokenizer()
     text = engine.generate_ids(prompt, max_tokens=40).text
     stops = plain_parts(text)
     expected = reference(family, prompt, max_new_tokens=40, stop_strings=stops, tokenizer=tokenizer)
-    assert_same(engine, prompt, expected, counts, FAST, free, max_tokens=40, stop=stops)
+    assert_same(engine, prompt, expected, counts, ENDS, free, max_tokens=40, stop=stops)
     stopped = engine.generate_ids(prompt, max_tokens=40, stop=stops)
     assert stopped.text == text[: min(text.find(stop) for stop in stops)]
     small = make_engine(family, max_position_embeddings=32)
-    assert_same(small, prompt, free[:12], counts, FAST, free)
+    assert_same(small, prompt, free[:12], counts, ENDS, free)
     assert small.generate_ids(prompt).finish_reason == "length"
-    counts.check(500, 250, 500)
+    counts.check(300, 150, 300)
 
 
 def test_min_tokens_holds_at_each_node_of_a_tree() -> None:
@@ -99,8 +101,8 @@ def test_min_tokens_holds_at_each_node_of_a_tree() -> None:
     engine = make_engine("qwen2")
     engine.backend.eos_ids |= {free[3]}
     counts = Counts()
-    assert_same(engine, prompt, expected, counts, max_tokens=30, min_tokens=10)
-    assert_same(engine, prompt, expected, counts, FAST, free, max_tokens=30, min_tokens=10)
+    assert_same(engine, prompt, expected, counts, ENDS, max_tokens=30, min_tokens=10)
+    assert_same(engine, prompt, expected, counts, ENDS, free, max_tokens=30, min_tokens=10)
 
 
 def test_an_answer_may_end_with_its_first_token() -> None:

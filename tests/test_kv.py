@@ -145,7 +145,7 @@ class Sequences(RuleBasedStateMachine):
 
 
 TestSequences = Sequences.TestCase
-TestSequences.settings = settings(max_examples=40, stateful_step_count=25)
+TestSequences.settings = settings(max_examples=30, stateful_step_count=20)
 
 
 def test_pages_come_in_one_run_where_there_is_one() -> None:

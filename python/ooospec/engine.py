@@ -107,7 +107,7 @@ class Engine:
         cache_tokens = self.config.cache_tokens or min(backend.context_limit, DEFAULT_CACHE_TOKENS)
         self.pool = backend.new_pool(cache_tokens + self.config.max_nodes)
         self.prefix_cache = PrefixCache(self.pool, backend.chunk)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a dropped stream may be collected inside a round
         self._request_ids = itertools.count(1)
 
     def generate(
