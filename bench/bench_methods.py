@@ -117,7 +117,7 @@ def call_rounds(engine: Any, tools: Sequence[dict[str, Any]], answer: Any) -> Ca
         ends.append(reader.num_bytes)
     if not reader.spans or any(call.tool < 0 for call in reader.calls):
         return None
-    begin, end = reader.spans[0].begin, reader.spans[-1].end
+    begin, end = reader.spans[0][0], reader.spans[-1][1]
     starts = [0, *ends[:-1]]
     inside = [starts[i] < end and ends[i] > begin for i in range(len(ends))]
     num_tokens = num_rounds = 0
