@@ -22,6 +22,7 @@ import torch
 
 import ooospec
 from ooospec import HintRing
+from ooospec.config import EngineConfig
 from ooospec.replay import slot_records
 from ooospec.sources import SourceRequest, SourceState, WeightedPath
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.real
 
 FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
 METHODS = ("ar", "pld", "toolspec", "ooo")
-MAX_TOKENS = 96
+MAX_TOKENS = 48
 NUM_ROWS = int(os.environ.get("OOOSPEC_REAL_ROWS", "1"))
 WHOLE_RUN = 20  # rows of each file
 # What a whole run must have compared, accepted and rejected; a shorter one in proportion.
@@ -115,7 +116,12 @@ def test_every_method_equals_hugging_face() -> None:
         "OOOSPEC_REAL_MODEL", "qwen2.5-coder-0.5b"
     )
     sidecar = CallsAsHints()
-    load: dict[str, Any] = {"device": "cpu", "dtype": "float32", "cost_model": False}
+    load: dict[str, Any] = {
+        "device": "cpu",
+        "dtype": "float32",
+        "cost_model": False,  # drafts are tried, whether or not they pay on this machine
+        "config": EngineConfig(max_nodes=16),
+    }
     engine = ooospec.load(str(model_path), sidecar=sidecar, wave="always", **load)
     recorded = ooospec.load(engine.backend, sources=[RecordedAnswer], **load)
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
