@@ -66,8 +66,14 @@ wheel: $(READY)  ## dist/*.whl for glibc $(GLIBC) or newer, and dist/*.tar.gz
 	  $(BIN)/python -m build --outdir dist .
 	@$(BIN)/auditwheel show dist/*.whl && ls -l dist
 
-bench: build  ## the benchmarks, small enough to see that they run; ARGS= for full size
-	@set -e; for bench in bench/bench_*.py; do $(BIN)/python $$bench --smoke $(ARGS); done
+SMALL = $(OOOSPEC_CHECKPOINTS)/qwen2.5-coder-0.5b
+bench: build  ## the benchmarks, small enough to see that they run; those on models where they are
+	$(BIN)/python bench/bench_hint_ring.py --smoke
+ifneq ($(OOOSPEC_CHECKPOINTS),)
+	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_retokenise.py --smoke --tokenizer qwen=$(SMALL) --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_survival.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
+endif
 
 # --- checks ---------------------------------------------------------------------------------------
 
