@@ -83,13 +83,13 @@ check: WERROR = 1
 check: build  ## formatting, lint, types, and a compile without warnings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(CPP_FILES)
+	@$(BIN)/clang-format --dry-run -Werror $(CPP_FILES) && echo 'clang-format: all well'
 	$(BIN)/mypy
 
 format: $(READY)  ## bring all files into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CPP_FILES)
+	@$(BIN)/clang-format -i $(CPP_FILES)
 
 # --- C++ tests ------------------------------------------------------------------------------------
 # Every tests/cpp/*_test.cc is a program, run under ASan and UBSan; those that start threads run
