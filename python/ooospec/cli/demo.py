@@ -100,7 +100,10 @@ def demo(
         asked = request(FLIGHT)
     else:
         asked = gather(text, requests, tools, limit=1)[0]
-    engine = opt.open_engine(
+    runs: list[Run] = []
+    traced: list[TracedRequest] = []
+    question = str(asked["messages"][-1].get("content", ""))
+    opener = opt.open_engine(
         target,
         sidecar or None,
         adapter=adapter,
@@ -111,10 +114,7 @@ def demo(
         dtype=dtype,
         console=console,
     )
-    runs: list[Run] = []
-    traced: list[TracedRequest] = []
-    question = str(asked["messages"][-1].get("content", ""))
-    with _live(console, question, runs) as show:
+    with opener as engine, _live(console, question, runs) as show:
         for name in (opt.check_method(engine, method), "ar"):
             run, recorder = Run(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]
             runs.append(run)

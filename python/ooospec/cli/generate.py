@@ -64,17 +64,6 @@ def generate(
     """
     console = Console(stderr=True)
     asked = gather(text, requests, tools, system=system, limit=limit)
-    engine = opt.open_engine(
-        target,
-        sidecar,
-        adapter=adapter,
-        placement=placement,
-        wave=wave,
-        source=source,
-        device=device,
-        dtype=dtype,
-        console=console,
-    )
     sampling = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
@@ -84,20 +73,34 @@ def generate(
         "seed": seed,
         "stop": tuple(stop or ()),
     }
-    make = engine.methods[opt.check_method(engine, method)]
     traced: list[TracedRequest] = []
-    for request in asked:
-        recorder = Recorder(make)
-        start = time.perf_counter()
-        answer = _answer(engine, request, recorder, echo=not as_json, **sampling)
-        seconds = time.perf_counter() - start
-        name = str(request["id"])
-        if trace is not None:
-            traced.append(recorder.traced(name, answer.metrics))
-        if as_json:
-            print(json.dumps(report(name, method, answer, seconds), ensure_ascii=False), flush=True)
-        else:
-            console.print(f"[dim]{summary(answer, seconds)}[/dim]", highlight=False)
+    with opt.open_engine(
+        target,
+        sidecar,
+        adapter=adapter,
+        placement=placement,
+        wave=wave,
+        source=source,
+        device=device,
+        dtype=dtype,
+        console=console,
+    ) as engine:
+        make = engine.methods[opt.check_method(engine, method)]
+        for request in asked:
+            recorder = Recorder(make)
+            start = time.perf_counter()
+            answer = _answer(engine, request, recorder, echo=not as_json, **sampling)
+            seconds = time.perf_counter() - start
+            name = str(request["id"])
+            if trace is not None:
+                traced.append(recorder.traced(name, answer.metrics))
+            if as_json:
+                print(
+                    json.dumps(report(name, method, answer, seconds), ensure_ascii=False),
+                    flush=True,
+                )
+            else:
+                console.print(f"[dim]{summary(answer, seconds)}[/dim]", highlight=False)
     if trace is not None:
         write_trace(trace, traced)
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -91,6 +93,7 @@ Trace = Annotated[
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
 
 
+@contextmanager
 def open_engine(
     target: str,
     sidecar: str | None = None,
@@ -102,8 +105,8 @@ def open_engine(
     device: str | None = None,
     dtype: str | None = None,
     console: Console,
-) -> Engine:
-    """Returns the engine of these options, having said on `console` what it loads.
+) -> Iterator[Engine]:
+    """Gives the engine of these options, having said on `console` what it loads; closes it.
 
     Raises OoospecError for what cannot be loaded.
     """
@@ -115,7 +118,7 @@ def open_engine(
     elif adapter is not None:
         raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
     try:
-        return load(
+        engine = load(
             target,
             sidecar=sidecar,
             adapter=None if adapter is None else str(adapter),
@@ -130,6 +133,14 @@ def open_engine(
         if type(error) in (ValueError, RuntimeError):  # of an option or a device
             raise InvalidRequest(str(error)) from error
         raise
+    try:
+        if sidecar is not None and engine.drafting is not None:
+            console.print(
+                f"sidecar: {engine.drafting.status}", highlight=False, markup=False, style="dim"
+            )
+        yield engine
+    finally:
+        engine.close()
 
 
 def check_method(engine: Engine, method: str) -> str:
@@ -141,25 +152,26 @@ def check_method(engine: Engine, method: str) -> str:
 
 def announce(role: str, model: str, console: Console) -> None:
     """Says on `console` what is loaded and, for a model that is not here yet, what that takes."""
+    plain: Any = {"highlight": False, "markup": False}
     folder = Path(model)
     if folder.is_dir():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", highlight=False)
+        console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", **plain)
         return
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
-            console.print(f"{role}: {model} (in the cache)", highlight=False)
+            console.print(f"{role}: {model} (in the cache)", **plain)
             return
         files = HfApi().model_info(model, files_metadata=True, timeout=10).siblings
     except (HFValidationError, HfHubHTTPError, OSError):
-        console.print(f"{role}: {model}", highlight=False)  # loading says what is wrong, if it is
+        console.print(f"{role}: {model}", **plain)  # loading says what is wrong, if it is
         return
     size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))
     console.print(
         f"{role}: {model}, a download of {size / 1e9:.1f} GB: about {size / 10e6 / 60:.0f} minutes"
         " at 10 MB/s, once",
-        highlight=False,
+        **plain,
     )

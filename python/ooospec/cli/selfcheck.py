@@ -50,7 +50,7 @@ def selfcheck(
 
     console = Console(stderr=True)
     asked = SAMPLES[:limit] if requests is None else read_requests(requests, limit)
-    engine = opt.open_engine(
+    with opt.open_engine(
         target,
         sidecar,
         adapter=adapter,
@@ -60,29 +60,29 @@ def selfcheck(
         device=device,
         dtype=dtype,
         console=console,
-    )
-    methods = [opt.check_method(engine, name) for name in method or engine.methods]
-    passes: dict[str, dict[str, Any]] = {"greedy": {}}
-    if temperature > 0:
-        passes["sampled"] = {"temperature": temperature, "seed": seed}
-    reports: dict[str, list[MethodReport]] = {}
-    for name, sampling in passes.items():
-        with console.status(name) as status:
-            reports[name] = check(
-                engine,
-                asked,
-                methods,
-                on_answer=lambda *what, name=name: status.update(f"{name}: {', '.join(what)}"),
-                max_tokens=max_tokens,
-                **sampling,
-            )
-    equal = not any(one.differences for found in reports.values() for one in found)
-    if as_json:
-        listed = {name: [asdict(one) for one in found] for name, found in reports.items()}
-        print(json.dumps({"target": target, "equal": equal, "passes": listed}))
-    else:
-        _print(Console(), engine, reports)
-        print(f"equal to ar: {'yes' if equal else 'NO'}")
+    ) as engine:
+        methods = [opt.check_method(engine, name) for name in method or engine.methods]
+        passes: dict[str, dict[str, Any]] = {"greedy": {}}
+        if temperature > 0:
+            passes["sampled"] = {"temperature": temperature, "seed": seed}
+        reports: dict[str, list[MethodReport]] = {}
+        for name, sampling in passes.items():
+            with console.status(name) as status:
+                reports[name] = check(
+                    engine,
+                    asked,
+                    methods,
+                    on_answer=lambda *what, name=name: status.update(f"{name}: {', '.join(what)}"),
+                    max_tokens=max_tokens,
+                    **sampling,
+                )
+        equal = not any(one.differences for found in reports.values() for one in found)
+        if as_json:
+            listed = {name: [asdict(one) for one in found] for name, found in reports.items()}
+            print(json.dumps({"target": target, "equal": equal, "passes": listed}))
+        else:
+            _print(Console(), engine, reports)
+            print(f"equal to ar: {'yes' if equal else 'NO'}")
     raise typer.Exit(0 if equal else 1)
 
 
