@@ -96,6 +96,8 @@ def demo(
     ooospec demo --target MODEL --sidecar SMALL_MODEL --svg demo.svg --trace demo.json
     """
     console = Console(stderr=as_json)
+    if not console.is_terminal:
+        console.width = WIDTH
     if text is None and requests is None and tools is None:
         asked = request(FLIGHT)
     else:
@@ -123,12 +125,12 @@ def demo(
                 traced.append(recorder.traced(name, run.answer.metrics))
     drafted, plain = runs
     equal = drafted.token_ids == plain.token_ids
-    ends = _ends(question, drafted, plain, equal)
+    ends = _ends(question, drafted, plain, equal, console.width)
     if trace is not None:
         write_trace(trace, traced)
     if svg is not None:
         picture = Console(record=True, width=WIDTH, file=io.StringIO())
-        picture.print(ends)
+        picture.print(_ends(question, drafted, plain, equal, WIDTH))
         picture.save_svg(str(svg), title=f"ooospec demo: {Path(target).name}")
     if as_json:
         answers = [report(run.method, run.method, run.answer, run.seconds) for run in runs]
@@ -162,18 +164,20 @@ def _live(console: Console, question: str, runs: list[Run]) -> Iterator[Any]:
         yield lambda: None
         return
     with Live(console=console, transient=True, auto_refresh=False) as live:
-        yield lambda: live.update(view(question, runs), refresh=True)
+        yield lambda: live.update(view(question, runs, console.width), refresh=True)
 
 
-def view(question: str, runs: list[Run]) -> RenderableType:
+def view(question: str, runs: list[Run], width: int = WIDTH) -> RenderableType:
     """Returns the request, the answer in colours, what they mean, and rounds against tokens."""
     first = runs[0]
     sources = [source_name(source) for source in first.sources]
     curves = [(style, run.curve) for style, run in zip(("green", "white dim"), runs, strict=False)]
     numbers = Text("\n".join(run.summary for run in runs))
-    side = Table.grid(padding=(0, 2))
-    side.add_column(no_wrap=True)
-    side.add_row(Group(legend(sources), Text(), numbers), plot(curves))
+    left = Group(legend(sources), Text(), numbers)
+    side: RenderableType = Group(left, plot(curves))
+    if width >= WIDTH:
+        side = Table.grid(padding=(0, 2))
+        side.add_row(left, plot(curves))
     return Group(
         Panel(Text(question), title="request", title_align="left", border_style="dim"),
         Panel(coloured(first.parts), title=f"answer by {first.method}", title_align="left"),
@@ -181,15 +185,16 @@ def view(question: str, runs: list[Run]) -> RenderableType:
     )
 
 
-def _ends(question: str, drafted: Run, plain: Run, equal: bool) -> RenderableType:
+def _ends(question: str, drafted: Run, plain: Run, equal: bool, width: int) -> RenderableType:
     """Returns the last view with the verified calls and the comparison."""
     lines = Text()
     for call in drafted.answer.tool_calls:
-        function = call.get("function", call)
+        function = call["function"]
+        arguments = json.dumps(json.loads(function["arguments"]), ensure_ascii=False)
         lines.append("\nverified call: ", "bold")
-        lines.append(f"{function['name']}({function['arguments']})")
+        lines.append(f"{function['name']}({arguments})")
     lines.append(f"\n{plain.seconds / drafted.seconds:.2f} times as fast as ar")
     lines.append(
         f"\nequal to ar: {'yes' if equal else 'NO'}", "bold green" if equal else "bold red"
     )
-    return Group(view(question, [drafted, plain]), lines)
+    return Group(view(question, [drafted, plain], width), lines)
