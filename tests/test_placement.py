@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from ooospec import HintKind, HintRing
+from ooospec.backends.load import load_backend
+from ooospec.loading import load
 from ooospec.sidecar import worker
 from ooospec.sidecar.placement import ProcessSidecar, Sidecar, ThreadSidecar, open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
@@ -154,6 +156,26 @@ class Gate:
         self._hook.remove()
 
 
+def check_answer(sidecar: Sidecar) -> str:
+    """Expects an engine beside `sidecar` to answer as without one; returns the engine's status."""
+    backend = load_backend(tiny_model("llama"), tokenizer=tiny_tokenizer())
+    engine = load(backend, sidecar=sidecar, cost_model=False)
+    expected = engine.generate(MESSAGES, TOOLS, method="ar", max_tokens=24)
+    assert engine.generate(MESSAGES, TOOLS, method="ooo", max_tokens=24).text == expected.text
+    assert engine.drafting is not None
+    return engine.drafting.status
+
+
+def test_i13_an_engine_does_not_wait_for_a_sidecar_that_hangs(
+    thread: ThreadSidecar, model: Any
+) -> None:
+    gate = Gate(model)
+    check_answer(thread)
+    assert gate.reached.wait(SECONDS)  # its wave has begun, and has not got on
+    assert not thread.reports
+    gate.open()
+
+
 def test_i13_a_sidecar_that_hangs_blocks_nobody(thread: ThreadSidecar, model: Any) -> None:
     gate = Gate(model, first=1)
     thread.ask(1, MESSAGES, TOOLS)
@@ -230,6 +252,7 @@ def test_i11_i15_a_sidecar_that_does_not_load_says_so(
     assert sidecar.status == f"failed: not loaded: {type(error).__name__}: {error}"
     assert "answers come without hints" in caplog.text
     check_error(sidecar, 1, f"not loaded: {type(error).__name__}")
+    assert check_answer(sidecar) == sidecar.status
     sidecar.close()
 
 
@@ -337,9 +360,11 @@ def test_a_process_that_is_killed_is_a_status_and_can_be_restarted(folder: str) 
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     sidecar.ask(2, MESSAGES, TOOLS)
+    check_answer(sidecar)
     os.kill(pid, signal.SIGKILL)
     assert sidecar.wait_wave(2, SECONDS) is None
     assert sidecar.status == "dead: the process was killed by SIGKILL"
+    assert check_answer(sidecar) == sidecar.status
     sidecar.ask(3, MESSAGES, TOOLS)
     sidecar.cancel(3)
     assert take(sidecar.ring) == []
