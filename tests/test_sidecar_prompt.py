@@ -139,8 +139,9 @@ def test_schemas_as_users_write_them() -> None:
 
 
 def longest_branch(prompt: WavePrompt) -> int:
-    questions = [len(slot.question) for slot in prompt.slots]
-    return len(prompt.prefix) + max([len(prompt.question), *questions]) + 48
+    branches = [len(prompt.question) + len(answer) for answer in prompt.options.values()]
+    branches += [len(slot.question) + 48 for slot in prompt.slots]
+    return len(prompt.prefix) + max(branches)
 
 
 def test_c02_a_long_dialogue_keeps_its_end() -> None:
@@ -212,6 +213,13 @@ def test_every_limit_is_kept_or_refused() -> None:
         assert longest_branch(prompt) <= max_tokens
         assert len(text_of(builder, prompt).split("# Dialogue\n")[1]) >= MIN_DIALOGUE_TOKENS
     assert num_built > 50
+
+
+def test_a_name_longer_than_any_value_counts() -> None:
+    builder = make_builder(400, examples=False)
+    tools = [{"function": {"name": "x1" * 40, "parameters": {}}}]
+    prompt = builder.build([{"role": "user", "content": "lorem ipsum " * 200}], tools)
+    assert longest_branch(prompt) == 400
 
 
 def test_no_tools_are_an_error() -> None:

@@ -219,6 +219,18 @@ def test_cancelled_between_steps(runner: WaveRunner) -> None:
         assert num_held(runner) == 0
 
 
+def test_names_longer_than_a_launch_are_scored_too(trained: Any) -> None:
+    runner = make_runner(trained, chunk=16)
+    tools = [{"function": {"name": name * 40}} for name in ("x1", "y2", "z3")]
+    prompt = runner.builder.build(MESSAGES, tools)
+    assert len(prompt.options[0]) > 32
+    hints, report = run_wave(runner, prompt)
+    runner.backend.close()
+    function = function_alone(trained, prompt)
+    assert hints[0][:2] == (HintKind.FUNCTION, 0xFFFF if function is None else function)
+    assert report.outcome == "done"
+
+
 def test_a_wave_that_is_not_wanted_computes_nothing(runner: WaveRunner) -> None:
     prompt = runner.builder.build(MESSAGES, TOOLS)
     hints, report = run_wave(runner, prompt, wants=lambda work: False)

@@ -104,9 +104,11 @@ class PromptBuilder:
             for tool, function in enumerate(functions)
             for parameter in range(len(_properties(function)))
         ]
-        longest = max(len(question), *(len(slot.question) for slot in slots), 0)
-        fixed = len(self._head) + len(self._middle) + len(self._tail)
-        room = self._max_tokens - fixed - longest - self._max_answer_tokens
+        answers = [self._encode(f" {_name(function)}\n") for function in functions]
+        branches = [len(question) + len(answer) for answer in answers]
+        branches += [len(slot.question) + self._max_answer_tokens for slot in slots]
+        frame = len(self._head) + len(self._middle) + len(self._tail)
+        room = self._max_tokens - frame - max(branches)
         least = min(len(dialogue), MIN_DIALOGUE_TOKENS)
         kept = self._fit_tools(functions, room - least, texts[-1:])
         if not kept:
@@ -117,11 +119,11 @@ class PromptBuilder:
         tool_tokens = [token for tool in sorted(kept) for token in kept[tool]]
         num_cut = max(0, len(dialogue) - (room - len(tool_tokens)))
         prefix = self._head + tool_tokens + self._middle + dialogue[num_cut:] + self._tail
-        names: list[tuple[int | None, str]] = [(i, _name(functions[i])) for i in sorted(kept)]
+        options: dict[int | None, tuple[int, ...]] = {i: answers[i] for i in sorted(kept)}
         return WavePrompt(
             prefix=tuple(prefix),
             question=question,
-            options={i: self._encode(f" {name}\n") for i, name in [*names, (None, NONE)]},
+            options=options | {None: self._encode(f" {NONE}\n")},
             slots=tuple(slot for slot in slots if slot.tool in kept),
             num_cut=num_cut,
         )

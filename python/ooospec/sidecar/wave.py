@@ -174,7 +174,7 @@ class _Wave:
         if not wants(work):
             report.outcome = "skipped"
             return
-        self._prefill(tenant)
+        self._prefill(tenant, max(len(group.tokens) for group in groups))
         scores: dict[int | None, float] = {}
         fits = work.num_question_rows <= self._backend.chunk
         if len(groups) == 1 and fits and len(self._waiting) <= self._runner.num_rows:
@@ -196,9 +196,10 @@ class _Wave:
         new = len(self._prompt.prefix) - self._prefix.length
         return Work(new, len(self._prompt.prefix), len(self._waiting), rows)
 
-    def _prefill(self, tenant: str) -> None:
+    def _prefill(self, tenant: str, num_rows: int) -> None:
+        """Commits the prefix, with room for `num_rows` rows behind it, where names are scored."""
         prefix = self._prompt.prefix
-        num_tokens = len(prefix) + self._backend.chunk  # the names are scored behind the prefix
+        num_tokens = len(prefix) + num_rows
         self._with_pages(num_tokens, lambda: self._prefix.reserve(num_tokens))
         while self._prefix.length < len(prefix):
             start = self._prefix.length
