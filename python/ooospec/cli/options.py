@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from ooospec.errors import InvalidRequest
+from ooospec.errors import InvalidRequest, ModelNotFound
 
 if TYPE_CHECKING:
     from ooospec.engine import Engine
@@ -151,24 +151,30 @@ def check_method(engine: Engine, method: str) -> str:
 
 
 def announce(role: str, model: str, console: Console) -> None:
-    """Says on `console` what is loaded and, for a model that is not here yet, what that takes."""
+    """Says on `console` what is loaded and, for a model that is not here yet, what that takes.
+
+    Raises ModelNotFound.
+    """
     plain: Any = {"highlight": False, "markup": False}
     folder = Path(model)
     if folder.is_dir():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", **plain)
         return
-    from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
             console.print(f"{role}: {model} (in the cache)", **plain)
             return
-        files = HfApi().model_info(model, files_metadata=True, timeout=10).siblings
-    except (HFValidationError, HfHubHTTPError, OSError):
-        console.print(f"{role}: {model}", **plain)  # loading says what is wrong, if it is
-        return
+        hf_hub_download(model, "config.json")
+    except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelNotFound(
+            f"{role}: expected a folder or hub id of a model, got {model!r} ({reason})"
+        ) from error
+    files = HfApi().model_info(model, files_metadata=True).siblings
     size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))
     console.print(
         f"{role}: {model}, a download of {size / 1e9:.1f} GB: about {size / 10e6 / 60:.0f} minutes"
