@@ -139,6 +139,7 @@ class CallReader {
   bool in_token() const {
     return spot_ == Spot::kKey || (spot_ >= Spot::kString && spot_ <= Spot::kLiteral);
   }
+  bool in_escape() const { return escape_ != 0; }
   bool number_is_complete() const;  // kNumber: the number could end here
 
   bool operator==(const CallReader&) const = default;

@@ -44,6 +44,15 @@ void for_each_facet(F&& f) {
 
 }  // namespace
 
+Role role_of(std::uint64_t key_hash) {
+  static const std::uint64_t name = hash_bytes("name"), type = hash_bytes("type");
+  static const std::uint64_t arguments = hash_bytes("arguments");
+  static const std::uint64_t parameters = hash_bytes("parameters");
+  if (key_hash == name) return Role::kName;
+  if (key_hash == type) return Role::kType;
+  return key_hash == arguments || key_hash == parameters ? Role::kArguments : Role::kOther;
+}
+
 const WrapperForm& form(Wrapper wrapper) { return kForms[static_cast<std::size_t>(wrapper)]; }
 
 CallStyle CallStyle::usual(Wrapper wrapper, std::string_view indent) {

@@ -34,6 +34,10 @@ struct WrapperForm {
 };
 const WrapperForm& form(Wrapper wrapper);
 
+// The members of a call's object.
+enum class Role : std::uint8_t { kType, kName, kArguments, kOther };
+Role role_of(std::uint64_t key_hash);  // hash_bytes(key)
+
 // The containers that are laid out apart from each other.
 enum class Level : std::uint8_t { kList, kCall, kArguments, kObject, kArray };
 inline constexpr int kNumLevels = 5;

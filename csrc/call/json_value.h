@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "call/json_text.h"
+
 namespace ooospec {
 
 enum class JsonKind : std::uint8_t { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
@@ -22,13 +24,6 @@ struct JsonNode {
   std::uint32_t end = 0;
   std::uint32_t next = 0;         // node behind this value; > own index
   std::uint32_t num_members = 0;  // members of an object, items of an array
-};
-
-// How strings are spelled.
-struct JsonSpelling {
-  bool ascii = false;  // é as \u00e9
-  bool slash = false;  // / as \/
-  bool operator==(const JsonSpelling&) const = default;
 };
 
 // An immutable JSON value. Numbers keep their text, objects keep the order of their members and
@@ -72,28 +67,5 @@ class JsonValue {
   std::string text_;             // bytes of numbers and strings, one after the other
   std::vector<JsonNode> nodes_;  // never empty; node 0 is the value itself
 };
-
-// Appends `utf8` as it stands between the quotes of a JSON string.
-void append_escaped(std::string& out, std::string_view utf8, JsonSpelling spelling);
-
-// Appends the text that `raw` (between quotes, escapes valid) stands for. Returns the bytes of
-// `raw` that were read: all but an unfinished escape, or first half of a surrogate pair, at the
-// end.
-std::size_t append_unescaped(std::string& out, std::string_view raw);
-
-// True if `text` stands for itself between quotes, in every spelling.
-bool is_plain_json(std::string_view text);
-
-// True if `text` is a number of RFC 8259.
-bool is_json_number(std::string_view text);
-
-// A 64-bit hash (FNV-1a).
-inline std::uint64_t hash_bytes(std::string_view bytes) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : bytes) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 }  // namespace ooospec

@@ -68,7 +68,6 @@ struct PenFrame {
 };
 
 enum class Stage : std::uint8_t { kOpening, kMember, kColon, kFunction, kValue, kAfterCall, kDone };
-enum class Role : std::uint8_t { kType, kName, kArguments, kOther };  // of a member of the call
 
 enum class OptionKind : std::uint8_t {
   kRestyle,      // go on in style `arg`

@@ -12,17 +12,6 @@ using namespace priors;
 
 namespace {
 
-const std::uint64_t kNameHash = hash_bytes("name");
-const std::uint64_t kTypeHash = hash_bytes("type");
-const std::uint64_t kArgumentsHash = hash_bytes("arguments");
-const std::uint64_t kParametersHash = hash_bytes("parameters");
-
-Role role_of(std::uint64_t key) {
-  if (key == kNameHash) return Role::kName;
-  if (key == kTypeHash) return Role::kType;
-  return key == kArgumentsHash || key == kParametersHash ? Role::kArguments : Role::kOther;
-}
-
 constexpr std::size_t kMaxIndent = 1024;
 
 }  // namespace
@@ -240,7 +229,7 @@ Said Pen::said_of_member(const Frame& frame, const PenFrame& pen_frame) {
   }
   const std::size_t size = frame.key_end - frame.key_begin;
   scratch_.clear();
-  append_unescaped(scratch_, reader_->call_text().substr(frame.key_begin, size));
+  append_unescaped(scratch_, reader_->call_text().substr(frame.key_begin, size), true);
   const int found = pen_frame.said.json->find(pen_frame.said.idx, scratch_);
   return found >= 0 ? Said{pen_frame.said.json, found} : Said{};
 }

@@ -171,10 +171,8 @@ void Pen::gather_value_under_way() {
   }
   if (first == '"') {
     if (!hinted && fitting == 0) gather_string_recovery();
-    scratch_.clear();
-    const bool whole = append_unescaped(scratch_, s_.token.substr(1)) + 1 == s_.token.size();
     const float ends = hinted || fitting > 0 ? kHintEndsEarly : kStringEnds;
-    if (whole) add(OptionKind::kEndValue, Source::kSchema, ends);
+    if (!reader_->in_escape()) add(OptionKind::kEndValue, Source::kSchema, ends);
   } else if (!hinted && fitting == 0 && reader_->number_is_complete()) {
     add(OptionKind::kEndValue, Source::kSchema, kNumberEnds);
   }

@@ -10,12 +10,6 @@ namespace ooospec {
 
 using namespace priors;
 
-namespace {
-
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
-}  // namespace
-
 const Slots* Pen::slots_of(int call) const {
   const auto k = static_cast<std::size_t>(call);
   return k < slots_.size() ? &slots_[k] : nullptr;
@@ -85,14 +79,14 @@ std::string_view Pen::rest_of(std::string_view expected) const {
   if (expected.starts_with(s_.before)) return expected.substr(s_.before.size());
   std::size_t i = 0;
   const auto skip_space = [&] {
-    while (i < expected.size() && is_space(expected[i])) ++i;
+    while (i < expected.size() && is_json_space(expected[i])) ++i;
   };
   for (const char c : s_.before) {
-    if (is_space(c)) continue;
+    if (is_json_space(c)) continue;
     skip_space();
     if (i == expected.size() || expected[i++] != c) return {};
   }
-  if (!s_.before.empty() && is_space(s_.before.back())) skip_space();
+  if (!s_.before.empty() && is_json_space(s_.before.back())) skip_space();
   return expected.substr(i);
 }
 
