@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from equality import Counts, assert_same, make_engine
 from ooospec.errors import InvalidRequest
-from ooospec.sampling import Chooser, SamplingParams, gumbel
+from ooospec.sampling import Chooser, SamplingParams, gumbel, top_ids
 from tiny_models import FAMILIES
 
 PROMPT = [20 + (7 * i) % 400 for i in range(20)]
@@ -99,6 +99,12 @@ def test_what_pruning_leaves_out_could_not_have_won(seed: int, far: bool) -> Non
         np.flatnonzero(exact(logits, SamplingParams(temperature=0.9, top_p=0.9999)))
     )
     assert top_p.choose(logits, 7) == chooser._draw(kept, tempered[kept], 7)
+
+
+@pytest.mark.parametrize("size", [9, 128, 1023, 1024, 1025, 5000])
+def test_the_highest_ids(size: int) -> None:
+    logits = torch.randn(7, size, generator=torch.Generator().manual_seed(size))
+    assert torch.equal(top_ids(logits, 8), logits.topk(8, dim=-1).indices)
 
 
 def test_noise_is_bounded_even_and_keyed() -> None:

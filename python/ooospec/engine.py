@@ -27,9 +27,7 @@ DEFAULT_CACHE_TOKENS = 32768
 
 @dataclass(frozen=True)
 class Request:
-    """What a drafter may know of a request. tools: OpenAI JSON. tenant: whose cache and stores it
-    may use.
-    """
+    """What a drafter may know. tools: OpenAI JSON. tenant: whose cache and stores it may use."""
 
     request_id: int
     prompt_ids: list[int]
@@ -58,9 +56,7 @@ Method = Callable[[Request], Drafter | None]
 
 @dataclass(frozen=True)
 class Delta:
-    """What a round added. text: may lag behind the ids, where a stop string or character is not
-    complete yet.
-    """
+    """What a round added. text: lags behind the ids in a character or a possible stop string."""
 
     text: str
     token_ids: list[int]
@@ -69,9 +65,7 @@ class Delta:
 
 @dataclass(frozen=True)
 class Generation:
-    """A finished answer. sources: who drafted each of token_ids (0: nobody, the target wrote it
-    alone).
-    """
+    """A finished answer. sources: who drafted each of token_ids (0: the target wrote it alone)."""
 
     text: str
     token_ids: list[int]
@@ -83,9 +77,7 @@ class Generation:
 
 
 class Engine:
-    """Runs requests on one backend. Safe to use from several threads; rounds of different requests
-    alternate.
-    """
+    """Runs requests on one backend. Thread-safe; the rounds of different requests alternate."""
 
     def __init__(
         self,
@@ -94,16 +86,20 @@ class Engine:
         methods: Mapping[str, Method] | None = None,
         drafting: Drafting | None = None,
         config: EngineConfig | None = None,
+        tokens: TokenTable | None = None,
     ) -> None:
         """methods: drafters by name; "ar" (plain decoding) is always there.
 
         drafting: what makes them, closed with the engine; see ooospec.load.
+        tokens: of the backend's tokenizer, where somebody has made them already.
         """
         self.backend = backend
         self.config = config or EngineConfig()
         self.drafting = drafting
         self.methods: dict[str, Method] = {"ar": lambda request: None, **(methods or {})}
-        self.tokens = None if backend.tokenizer is None else TokenTable(backend.tokenizer)
+        if tokens is None and backend.tokenizer is not None:
+            tokens = TokenTable(backend.tokenizer)
+        self.tokens = tokens
         cache_tokens = self.config.cache_tokens or min(backend.context_limit, DEFAULT_CACHE_TOKENS)
         self.pool = backend.new_pool(cache_tokens + self.config.max_nodes)
         self.prefix_cache = PrefixCache(self.pool, backend.chunk)
@@ -139,9 +135,7 @@ class Engine:
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
-        """Yields a Delta after each round, then the Generation; see generate(). Bad requests raise
-        at once.
-        """
+        """Yields a Delta a round, then the Generation; see generate(). Bad requests raise now."""
         rendered_tools = tools_as_json(tools)
         prompt_ids = self.prompt_ids(messages, rendered_tools)
         request = self._request(
@@ -168,9 +162,7 @@ class Engine:
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
-        """Yields a Delta after each round, then the Generation, for raw prompt ids; see
-        stream().
-        """
+        """Yields a Delta a round, then the Generation, for raw prompt ids; see stream()."""
         return self._run(
             self._request(list(prompt_ids), sampling, tenant=tenant), self._method(method)
         )
@@ -255,9 +247,7 @@ class Engine:
         yield self._generation(request, loop, cached_tokens)
 
     def _admit(self, sequence: Sequence, request: Request) -> int:
-        """Takes pages for prompt, answer and draft rows; returns the most tokens that the answer
-        may have.
-        """
+        """Takes pages for prompt, answer and draft rows; returns the longest the answer may be."""
         num_prompt, wanted = len(request.prompt_ids), request.params.max_tokens
         room = self.pool.num_pages * self.pool.page_size - self.config.max_nodes - num_prompt
         limit = self.backend.context_limit - num_prompt

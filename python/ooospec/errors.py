@@ -9,9 +9,7 @@ class OoospecError(Exception):
 
 
 class UnsupportedModel(OoospecError, ValueError):
-    """The model or its tokenizer cannot be run exactly; the message is one sentence that says
-    why.
-    """
+    """The model or its tokenizer cannot be run exactly; the message says why."""
 
 
 class AdapterMismatch(OoospecError, ValueError):

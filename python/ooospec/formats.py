@@ -18,8 +18,7 @@ Tool = dict[str, Any]
 
 
 def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> str:
-    """Returns the prompt that the tokenizer's own chat template makes of a dialogue, ready for the
-    answer.
+    """Returns the prompt that the tokenizer's chat template makes of a dialogue.
 
     Raises InvalidRequest for messages that are not valid, or where there is no chat template.
     """
@@ -76,8 +75,7 @@ def normalise_messages(messages: Seq[Message]) -> list[Message]:
 
 
 def tools_as_json(tools: Seq[Tool | Callable[..., Any]] | None) -> list[Tool] | None:
-    """Returns tools as OpenAI JSON; typed Python functions become it by their annotations and
-    docstrings.
+    """Returns tools as OpenAI JSON; typed Python functions become it by types and docstring.
 
     Raises InvalidRequest for a tool without a name, and for a function without types or
     descriptions.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paged KV cache: a pool of pages, the sequences that hold them, and the prefixes that requests
-share.
+"""The paged KV cache: a pool of pages, the sequences that hold them, and shared prefixes.
 
 Slot s of a page table's page p lies at flat slot `p * page_size + s`. The token at position t of a
 sequence lies in slot t of its page table; the rows of the last launch lie in the slots behind
@@ -24,9 +23,7 @@ from ooospec.errors import OutOfPages
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What one layer caches for a token: `num_heads` keys of `key_dim` and values of `value_dim`
-    numbers.
-    """
+    """What a layer caches for a token: `num_heads` keys and values of so many numbers each."""
 
     num_heads: int
     key_dim: int
@@ -48,8 +45,7 @@ class PagePool:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Allocates `num_pages` pages for `layers`. On a CPU memory is touched only when it is
-        written.
+        """Allocates `num_pages` pages. On a CPU memory is touched only when it is written.
 
         Raises ValueError for no layers or counts below one.
         """
@@ -119,9 +115,7 @@ class PagePool:
             self._num_refs[page] -= 1
 
     def copy_slots(self, sources: Seq[int], targets: Seq[int]) -> None:
-        """Copies flat slots `sources` to `targets` in all layers. The two may overlap. Mutates the
-        pool.
-        """
+        """Copies flat slots `sources` to `targets` in all layers; they may overlap."""
         source_idx = torch.tensor(sources, dtype=torch.long, device=self.device)
         target_idx = torch.tensor(targets, dtype=torch.long, device=self.device)
         for block in self._blocks:
@@ -129,9 +123,7 @@ class PagePool:
 
 
 def _best_run(free: np.ndarray, num_pages: int, after: int | None) -> np.ndarray:
-    """Returns `num_pages` of the sorted page numbers `free`: the run behind `after`, the tightest
-    run, or the first.
-    """
+    """Returns `num_pages` of the sorted `free`: behind `after`, the tightest run, or any."""
     if num_pages == 0:
         return free[:0]
     borders = np.flatnonzero(np.diff(free) != 1) + 1
@@ -170,17 +162,13 @@ class Sequence:
         return len(self.pages) * self.pool.page_size
 
     def reserve(self, num_tokens: int) -> None:
-        """Makes room for `num_tokens` tokens in all. Raises OutOfPages, changing nothing, if there
-        is none.
-        """
+        """Makes room for `num_tokens` tokens in all. Raises OutOfPages, changing nothing."""
         missing = -(-num_tokens // self.pool.page_size) - len(self.pages)
         if missing > 0:
             self._append(self.pool.allocate(missing, after=self.pages[-1] if self.pages else None))
 
     def share(self, pages: Seq[int]) -> None:
-        """Starts an empty sequence with the full, committed `pages` of somebody else. Mutates:
-        length, pages.
-        """
+        """Starts an empty sequence with full, committed `pages` of another."""
         assert not self.pages, "only an empty sequence can start from shared pages"
         self.pool.retain(pages)
         self._append(list(pages))
@@ -238,9 +226,7 @@ class Sequence:
         self.pool.release(pages)
 
     def runs(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Returns the flat slots of tokens [start, stop) as half-open ranges, fewest first to
-        last.
-        """
+        """Returns the flat slots of tokens [start, stop) as half-open ranges, in order."""
         found: list[tuple[int, int]] = []
         position = 0
         for first, count in self._runs:
@@ -266,17 +252,14 @@ class Sequence:
 
 
 class PrefixCache:
-    """KV of whole prefill chunks of earlier prompts, found again by their tokens and tenant; least
-    recent goes first.
+    """KV of whole prefill chunks of earlier prompts, found by tokens and tenant; an LRU cache.
 
     Only pages that prefill wrote may be inserted: KV written by a round depends on how its rows
     were cut.
     """
 
     def __init__(self, pool: PagePool, chunk: int) -> None:
-        """chunk: tokens of a prefill chunk. Raises ValueError unless it is a multiple of the page
-        size.
-        """
+        """chunk: tokens of a prefill chunk; ValueError unless that is whole pages."""
         if chunk < 1 or chunk % pool.page_size:
             raise ValueError(
                 f"prefix cache: expected chunks of whole {pool.page_size}-slot pages, got {chunk}"
@@ -289,8 +272,7 @@ class PrefixCache:
         return len(self._entries)
 
     def attach(self, sequence: Sequence, tokens: Seq[int], tenant: str = "") -> int:
-        """Lets the empty `sequence` start with the longest cached prefix of `tokens`; returns its
-        length.
+        """Starts `sequence` with the longest cached prefix of `tokens`; returns its length.
 
         At least one token is left to prefill, so that there are logits to go on from. Mutates:
         sequence.
@@ -308,9 +290,7 @@ class PrefixCache:
         return sequence.length
 
     def insert(self, sequence: Sequence, tokens: Seq[int], tenant: str = "") -> None:
-        """Remembers the whole chunks of the prompt `tokens`, which prefill wrote into
-        `sequence`.
-        """
+        """Remembers the whole chunks of the prompt `tokens`, as prefill wrote them."""
         per_chunk = self.chunk // self.pool.page_size
         keys = list(self._keys(tokens, tenant))
         for i in reversed(range(len(keys))):
@@ -321,9 +301,7 @@ class PrefixCache:
             self._entries.move_to_end(keys[i])
 
     def evict(self, num_free: int) -> None:
-        """Forgets prefixes, least recent first, until the pool has `num_free` free pages or nothing
-        is left.
-        """
+        """Forgets prefixes, least recent first, until `num_free` pages are free or none is left."""
         while self._entries and self.pool.num_free < num_free:
             self.pool.release(self._entries.popitem(last=False)[1])
 
@@ -332,9 +310,7 @@ class PrefixCache:
         self.evict(self.pool.num_pages + 1)
 
     def _keys(self, tokens: Seq[int], tenant: str) -> Iterator[bytes]:
-        """Yields a key for each whole chunk of `tokens`, which stands for all tokens up to its
-        end.
-        """
+        """Yields a key for each whole chunk of `tokens`, standing for all tokens up to its end."""
         key = hashlib.blake2b(tenant.encode(), digest_size=32).digest()
         for start in range(0, len(tokens) - self.chunk + 1, self.chunk):
             chunk = np.asarray(tokens[start : start + self.chunk], dtype=np.int64)

@@ -258,7 +258,7 @@ def load(
             )
         )
     methods = {name: drafting.method(method) for name, method in METHODS.items()}
-    return Engine(backend, methods=methods, drafting=drafting, config=config)
+    return Engine(backend, methods=methods, drafting=drafting, config=config, tokens=table)
 
 
 def end_token(backend: Backend) -> int:

@@ -14,7 +14,7 @@ import torch
 from ooospec.backends.base import Backend, Segment
 from ooospec.kv import Sequence
 from ooospec.output import Output
-from ooospec.sampling import Chooser
+from ooospec.sampling import Chooser, top_ids
 
 TARGET = 0  # source of a token that nobody drafted; see Source in csrc/common/types.h
 
@@ -106,7 +106,7 @@ class Rows:
     def top8(self, logits: torch.Tensor) -> np.ndarray[Any, Any]:
         """Returns int32[num_nodes, 8]: ids of the highest of `logits` [rows, V]; -1 for no row."""
         found = np.full((self.num_nodes, 8), -1, dtype=np.int32)
-        found[self.nodes] = logits.topk(8, dim=-1).indices.cpu().numpy()
+        found[self.nodes] = top_ids(logits, 8).cpu().numpy()
         return found
 
 

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an answer ends. Nothing else cuts: text, ids, finish reason and usage all follow from
-here.
-"""
+"""Where an answer ends. Nothing else cuts: text, ids, finish reason and usage follow from here."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ class Output:
         eos_ids: Collection[int],
         max_tokens: int,
     ) -> None:
-        """pieces: bytes of each token (None: ids only, no text). max_tokens: of params and context,
-        the lower.
-        """
+        """pieces: bytes of each token; None: no text. max_tokens: what params and context allow."""
         self.token_ids: list[int] = []
         self.text = ""
         self.finish_reason: Literal["stop", "length"] | None = None
@@ -64,9 +60,7 @@ class Output:
         return 0 if self.finish_reason else self._max_tokens - len(self.token_ids)
 
     def add(self, tokens: Seq[int]) -> int:
-        """Appends `tokens` up to where the answer ends; returns how many were taken. Mutates
-        everything.
-        """
+        """Appends `tokens` up to where the answer ends; returns how many were taken."""
         for count, token in enumerate(tokens):
             if self.finish_reason is not None:
                 return count
@@ -101,9 +95,7 @@ class Output:
             self._finish("length")
 
     def _cut_at_stop(self, start: int) -> bool:
-        """Cuts the text before the first stop string that ends behind `start`, unless it is too
-        early to stop.
-        """
+        """Cuts the text before the first stop string that ends behind `start`; not too early."""
         if len(self.token_ids) < self._params.min_tokens:
             return False
         starts = [self.text.find(stop, max(0, start - len(stop) + 1)) for stop in self._params.stop]

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a sequence against one rebuilt from its committed tokens by prefill
-(EngineConfig.shadow).
-"""
+"""Checks a sequence against one rebuilt from its tokens by prefill (EngineConfig.shadow)."""
 
 from __future__ import annotations
 

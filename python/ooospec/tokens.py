@@ -16,8 +16,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenTable:
-    """Token ids to bytes and text to token ids, for one tokenizer. Safe to use from several
-    threads.
+    """Token ids to bytes and text to token ids, for one tokenizer. Thread-safe.
 
     pieces: bytes of each id; empty for ids that are not in the tokenizer. num_tokens: ids below it
     are real.
@@ -64,8 +63,7 @@ class TokenTable:
         return b"".join(self.pieces[token] for token in tokens if 0 <= token < self.num_tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text` as it stands: no special tokens around it, no space put before
-        it.
+        """Returns the ids of `text` as it stands: no special tokens around it, no space before it.
 
         Special tokens that are written out in `text` become their ids, as in a rendered chat.
         """
@@ -88,9 +86,7 @@ class TokenTable:
 
 
 def _plain_copy(tokenizer: Any) -> Any:
-    """Returns a tokenizer of our own over the same (shared) model: padding and truncation elsewhere
-    do not touch it.
-    """
+    """Returns a tokenizer over the same model, without its padding and truncation."""
     import tokenizers
 
     backend = tokenizer.backend_tokenizer

@@ -39,9 +39,7 @@ class Keys:
 
 
 class Group:
-    """Rows [start, stop) of a launch: segments whose sequences share their first page, or one
-    segment alone.
-    """
+    """Rows [start, stop) of a launch whose sequences share their first page, or one sequence's."""
 
     def __init__(self, segments: Seq[Segment], start: int) -> None:
         self.segments = segments
@@ -76,9 +74,7 @@ class Group:
         return _split_runs(runs, hidden, self.pool.device)
 
     def _num_shared(self) -> int:
-        """Committed tokens at the start whose pages all sequences share; all of them for one
-        segment alone.
-        """
+        """Returns how many committed tokens lie in pages that all sequences of the group share."""
         first = self.segments[0].sequence
         shared = min(segment.sequence.length for segment in self.segments)
         if len(self.segments) > 1:
@@ -93,9 +89,7 @@ class Group:
 
 
 def _own_keys(segment: Segment, start: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns position[keys] and visible[rows, keys] of a segment's keys from position `start`
-    on.
-    """
+    """Returns position[keys] and visible[rows, keys] of a segment's keys behind `start`."""
     length, num_rows = segment.sequence.length, len(segment.tokens)
     positions = torch.cat((torch.arange(start, length), torch.tensor(list(segment.positions))))
     mask = segment.mask
@@ -119,9 +113,7 @@ def _block_diagonal(blocks: Seq[torch.Tensor]) -> torch.Tensor:
 
 
 def _split_runs(runs: Seq[tuple[int, int]], hidden: torch.Tensor, device: torch.device) -> Keys:
-    """Orders keys by how they are read, and the columns of `hidden` [rows, keys in order of `runs`]
-    alike.
-    """
+    """Orders keys by how they are read, and the columns of `hidden` [rows, keys] alike."""
     merged: list[tuple[int, int]] = []
     for run in runs:
         if merged and merged[-1][1] == run[0]:
@@ -171,8 +163,7 @@ class Launch:
 
     @classmethod
     def plan(cls, segments: Seq[Segment], num_rows: int) -> Launch:
-        """Plans a launch over `segments` in the order that order() gives, padded to `num_rows`
-        rows.
+        """Plans a launch over `segments`, ordered as by order(), padded to `num_rows` rows.
 
         Raises ValueError if a segment's rows do not fit into what its sequence has reserved.
         """

@@ -65,8 +65,7 @@ class Backend(Protocol):
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
     ) -> torch.Tensor:
-        """Commits `tokens` behind the sequence, in chunks with borders at absolute multiples of
-        `chunk`.
+        """Commits `tokens` behind the sequence, in chunks that end at multiples of `chunk`.
 
         progress: called with the tokens done after each chunk. Returns float32[V], logits of the
         last token.

@@ -27,8 +27,7 @@ def load_backend(
     num_padded_rows: int | None = None,
     progress: bool = False,
 ) -> TransformersBackend:
-    """Returns a backend over a model; weights are read from safetensors only, remote code is never
-    run.
+    """Returns a backend over a model. Weights are safetensors; remote code is never run.
 
     source: folder, hub id, or a loaded Hugging Face model (which the backend then owns until
     close()).

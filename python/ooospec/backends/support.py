@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides at load whether a model can be run exactly: by its config, then by a probe of its
-attention calls.
-"""
+"""Decides at load whether a model can be run exactly: by its config, then by a probe."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ KNOWN_ARGUMENTS = frozenset(
 
 
 class Probe:
-    """Stands in for a launch once: plain causal attention over the rows themselves, recording every
-    call.
-    """
+    """Stands in for a launch once: causal attention over the rows themselves; records each call."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []
@@ -77,9 +73,7 @@ class Probe:
 
 
 def check_config(model: Any) -> None:
-    """Raises UnsupportedModel, in a sentence, for a model whose state cannot roll back or depends
-    on its rows.
-    """
+    """Raises UnsupportedModel for a model whose state cannot roll back or depends on its rows."""
     name, config = type(model).__name__, model.config.get_text_config()
     if getattr(model.config, "is_encoder_decoder", False):
         raise UnsupportedModel(f"{name} is an encoder-decoder; ooospec runs decoder-only models.")
@@ -105,9 +99,7 @@ def check_config(model: Any) -> None:
 def check_probe(
     probe: Probe, config: Any, expected: torch.Tensor, got: torch.Tensor, dtype: torch.dtype
 ) -> None:
-    """Raises UnsupportedModel unless every layer called us once, as its config says, with the stock
-    result.
-    """
+    """Raises UnsupportedModel unless every layer called us once, with the stock result."""
     if probe.calls != list(range(config.num_hidden_layers)):
         raise UnsupportedModel(
             f"{config.model_type}: expected one attention call from each of "
@@ -146,9 +138,7 @@ def _expected_windows(config: Any) -> list[int | None]:
 
 
 def _rope_types(parameters: Any) -> Iterator[str]:
-    """Yields the RoPE types in a config's rope_parameters, which may be one set or one a layer
-    type.
-    """
+    """Yields the RoPE types in rope_parameters, which may be one set or one a layer type."""
     if not isinstance(parameters, dict):
         return
     for name, value in parameters.items():

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs any Hugging Face causal LM over paged KV: its own modules, our attention function, no cache
-object.
-"""
+"""Runs any Hugging Face causal LM over paged KV: its own modules, our attention function."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ def _paged_attention(
     ooospec_launch: Launch | Probe | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function of the models we run; its signature is that of transformers'
-    AttentionInterface.
-    """
+    """The attention of the models we run, as transformers' AttentionInterface wants it."""
     if ooospec_launch is None:
         raise RuntimeError(
             "this model belongs to an ooospec backend: expected a launch, got a plain forward "
@@ -170,9 +166,7 @@ class TransformersBackend:
         return prefill(self, sequence, tokens, progress)
 
     def measure_costs(self, row_counts: Seq[int]) -> list[float]:
-        """Returns the microseconds of a round of each of `row_counts` rows behind 256 tokens: the
-        better of two.
-        """
+        """Returns the microseconds of a round of so many rows behind 256 tokens; best of two."""
         sequence = Sequence(self.new_pool(CHUNK + max(row_counts)))
         sequence.reserve(CHUNK + max(row_counts))
         for cached in (*sequence.pool.keys, *sequence.pool.values):
@@ -219,9 +213,7 @@ class TransformersBackend:
 
     @torch.inference_mode()
     def _probe(self) -> Probe:
-        """Finds what each layer caches, and compares our attention with the model's own on a few
-        rows.
-        """
+        """Finds what each layer caches; compares our attention with the model's own."""
         config = self.model.config.get_text_config()
         tokens = [(7 * i) % self.decodable for i in range(1, 9)]
         positions = list(range(len(tokens)))
@@ -241,9 +233,7 @@ class TransformersBackend:
 
 
 def _eos_ids(model: Any, tokenizer: Any, decodable: int) -> frozenset[int]:
-    """Returns every id that ends an answer: those of the generation config and that of the
-    tokenizer.
-    """
+    """Returns every id that ends an answer, by generation config or tokenizer."""
     found: set[int] = set()
     generation = getattr(model, "generation_config", None)
     for owner in (generation, tokenizer):
