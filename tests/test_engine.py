@@ -103,6 +103,10 @@ def test_min_tokens_holds_at_each_node_of_a_tree() -> None:
     counts = Counts()
     assert_same(engine, prompt, expected, counts, ENDS, max_tokens=30, min_tokens=10)
     assert_same(engine, prompt, expected, counts, ENDS, free, max_tokens=30, min_tokens=10)
+    assert free[6] not in free[:6]
+    late = make_engine("qwen2")
+    late.backend.eos_ids |= {free[6]}  # allowed at its node, though not yet at the root
+    assert_same(late, prompt, free[:7], counts, ENDS, free, max_tokens=30, min_tokens=5)
 
 
 def test_an_answer_may_end_with_its_first_token() -> None:
