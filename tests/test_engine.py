@@ -248,6 +248,28 @@ def test_positions_and_lengths_follow_what_was_accepted() -> None:
     assert committed == len(expected)
 
 
+def test_no_row_lies_behind_the_last_token_there_may_be() -> None:
+    """C01: near the end of the context or of max_tokens the drafts get shallower."""
+    for engine, max_tokens in (
+        (make_engine("qwen2", max_position_embeddings=32), 99),
+        (make_engine("qwen2"), 12),
+    ):
+        expected = reference("qwen2", prompt_of(20), max_new_tokens=30)
+        highest = 0
+        forward = engine.backend.forward
+
+        def logged(segments: Any, forward: Any = forward) -> Any:
+            nonlocal highest
+            highest = max(highest, *segments[0].positions)
+            return forward(segments)
+
+        engine.backend.forward = logged  # type: ignore[method-assign]
+        method = drafting(hostile.too_long, expected, engine)
+        got = engine.generate_ids(prompt_of(20), method=method, max_tokens=max_tokens)
+        assert got.token_ids == expected[:12]
+        assert highest == 30  # the last of 32 tokens is chosen there, and does not run
+
+
 @pytest.mark.parametrize("budget", [1, 2, 3, 64])
 def test_any_budget_works(budget: int) -> None:
     """C10: one node (plain decoding) up to all."""
