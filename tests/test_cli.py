@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
 from ooospec.cli import doctor, options, view
@@ -19,7 +18,7 @@ from ooospec.cli.main import run
 from ooospec.cli.requests import gather, read_requests
 from ooospec.cli.samples import TOOLS
 from ooospec.errors import InvalidRequest
-from ooospec.loop import Rows
+from ooospec.rows import Rows
 from tiny_models import tiny_model, tiny_tokenizer
 
 COMMANDS = ("generate", "demo", "selfcheck", "doctor")
@@ -251,7 +250,7 @@ def test_selfcheck_finds_a_method_that_differs(
     def blind(*args: Any, **room: Any) -> Rows:
         """Rows that do not see their ancestors."""
         rows = check(*args, **room)
-        rows.mask = torch.eye(len(rows.tokens), dtype=torch.bool)
+        rows.masks = [1 << row for row in range(len(rows))]
         return rows
 
     monkeypatch.setattr(Rows, "check", blind)

@@ -33,7 +33,9 @@ class LayerShape:
 class PagePool:
     """Pages of all layers, with reference counts. Page i of every layer belongs to the same tokens.
 
-    keys[l], values[l]: dtype[num_pages * page_size, G, D], views by flat slot of layer l.
+    keys[l], values[l]: dtype[(num_pages + 1) * page_size, G, D], views by flat slot of layer l. The
+    last page is nobody's: what must be written somewhere goes to its slots, from spare_slot on.
+    blocks: dtype[layers of one shape, slots, G, D], what holds them.
     """
 
     def __init__(
@@ -60,15 +62,13 @@ class PagePool:
         self.device = torch.device(device)
         self.keys: list[torch.Tensor] = [torch.empty(0)] * len(layers)
         self.values: list[torch.Tensor] = [torch.empty(0)] * len(layers)
-        self._blocks: list[
-            torch.Tensor
-        ] = []  # [layers of one shape, slots, G, D], what keep() moves at once
+        self.blocks: list[torch.Tensor] = []
         for shape in dict.fromkeys(layers):
             members = [i for i, layer in enumerate(layers) if layer == shape]
             for side, dim in ((self.keys, shape.key_dim), (self.values, shape.value_dim)):
-                size = (len(members), num_pages * page_size, shape.num_heads, dim)
+                size = (len(members), (num_pages + 1) * page_size, shape.num_heads, dim)
                 block = torch.empty(size, dtype=dtype, device=self.device)
-                self._blocks.append(block)
+                self.blocks.append(block)
                 for row, layer_idx in enumerate(members):
                     side[layer_idx] = block[row]
         self._num_refs = np.zeros(num_pages, dtype=np.int32)
@@ -81,6 +81,11 @@ class PagePool:
     def num_free(self) -> int:
         """Pages that nobody holds."""
         return int((self._num_refs == 0).sum())
+
+    @property
+    def spare_slot(self) -> int:
+        """The first of page_size slots that no sequence ever holds."""
+        return self.num_pages * self.page_size
 
     def num_refs(self, page: int) -> int:
         """Returns how many sequences and prefixes hold `page`."""
@@ -118,7 +123,7 @@ class PagePool:
         """Copies flat slots `sources` to `targets` in all layers; they may overlap."""
         source_idx = torch.tensor(sources, dtype=torch.long, device=self.device)
         target_idx = torch.tensor(targets, dtype=torch.long, device=self.device)
-        for block in self._blocks:
+        for block in self.blocks:
             block[:, target_idx] = block[:, source_idx]
 
 

@@ -9,25 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
-from ooospec.backends.base import Backend, Segment
+from ooospec.backends.base import Backend
 from ooospec.kv import Sequence
 from ooospec.output import Output
-from ooospec.sampling import Chooser, top_ids
-
-TARGET = 0  # source of a token that nobody drafted; see Source in csrc/common/types.h
-
-
-class Tree(Protocol):
-    """A draft tree as arrays of one length. Node 0 is the last committed token; parent < child."""
-
-    @property
-    def tokens(self) -> np.ndarray[Any, Any]: ...
-    @property
-    def parents(self) -> np.ndarray[Any, Any]: ...
-    @property
-    def sources(self) -> np.ndarray[Any, Any]: ...
+from ooospec.rows import TARGET, Rows, Tree
+from ooospec.sampling import Chooser
 
 
 class Drafter(Protocol):
@@ -53,70 +40,6 @@ class Drafter(Protocol):
     def finish(self) -> None:
         """The request is over, whether it ended well or not."""
         ...
-
-
-@dataclass
-class Rows:
-    """A draft that may be launched: ids in range, parents before children, no more than fits.
-
-    nodes: index of each row in its tree of num_nodes. mask: bool[n, n], ancestors or self.
-    """
-
-    tokens: list[int]
-    parents: list[int]
-    depths: list[int]
-    sources: list[int]
-    nodes: list[int]
-    num_nodes: int
-    mask: torch.Tensor | None
-
-    @classmethod
-    def root(cls, token: int) -> Rows:
-        """Returns the last committed token alone, as plain decoding launches it."""
-        return cls([token], [-1], [0], [TARGET], [0], 1, None)
-
-    @classmethod
-    def check(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
-        """Returns the part of `tree` that may be launched: bad ids go, with what hangs on them.
-
-        Never raises for what a tree holds; a tree with another root goes whole.
-        """
-        rows = cls.root(root)
-        tokens, parents = np.asarray(tree.tokens).tolist(), np.asarray(tree.parents).tolist()
-        sources = np.asarray(tree.sources).tolist()
-        if not tokens or tokens[0] != root:
-            return rows
-        row_of = {0: 0}
-        for node in range(1, len(tokens)):
-            parent = row_of.get(parents[node])
-            if parent is None or len(rows.tokens) == max_rows or rows.depths[parent] == max_depth:
-                continue
-            if not 0 <= tokens[node] < decodable:
-                continue
-            row_of[node] = len(rows.tokens)
-            rows.tokens.append(tokens[node])
-            rows.parents.append(parent)
-            rows.depths.append(rows.depths[parent] + 1)
-            rows.sources.append(sources[node])
-            rows.nodes.append(node)
-        rows.num_nodes = len(tokens)
-        rows.mask = _ancestors(rows.parents)
-        return rows
-
-    def top8(self, logits: torch.Tensor) -> np.ndarray[Any, Any]:
-        """Returns int32[num_nodes, 8]: ids of the highest of `logits` [rows, V]; -1 for no row."""
-        found = np.full((self.num_nodes, 8), -1, dtype=np.int32)
-        found[self.nodes] = top_ids(logits, 8).cpu().numpy()
-        return found
-
-
-def _ancestors(parents: Seq[int]) -> torch.Tensor:
-    """Returns bool[n, n], [i, j] where j is i or above it; parents come before children."""
-    mask = np.eye(len(parents), dtype=bool)
-    for row, parent in enumerate(parents):
-        if parent >= 0:
-            mask[row] |= mask[parent]
-    return torch.from_numpy(mask)
 
 
 @dataclass(frozen=True)
@@ -201,19 +124,17 @@ class Loop:
         """Runs one round. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
         rows = self._propose()
-        length = self.sequence.length
-        positions = [length + depth for depth in rows.depths]
+        wants_top8 = rows.num_nodes > 0 and self._drafter is not None and self._drafter.wants_top8
         verify_start = time.perf_counter()
-        segment = Segment(self.sequence, rows.tokens, positions, rows.mask)
-        logits = self.backend.forward([segment])[0]
-        path, tokens = self._accept(rows, logits)
+        verdict = self.backend.verify(
+            self.sequence, rows, self._chooser, len(self.output.token_ids), top8=wants_top8
+        )
         verify_stop = time.perf_counter()
-        drafted = [rows.sources[node] for node in path[1:]]
-        top8 = None
-        if rows.mask is not None and self._drafter is not None and self._drafter.wants_top8:
-            top8 = rows.top8(logits[:, : self.backend.decodable])
-        num_taken = self._commit(tokens, [*drafted, TARGET], top8)
-        self.sequence.keep(path[:num_taken])
+        path = verdict.path
+        drafted = [rows.sources[row] for row in path[1:]]
+        top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
+        num_taken = self._commit(verdict.tokens, [*drafted, TARGET], top8)
+        self.sequence.keep(range(num_taken) if verdict.compacted else path[:num_taken])
         self._count(rows, path[1 : num_taken + 1])
         stop = time.perf_counter()
         self.metrics.rounds.append(
@@ -230,21 +151,6 @@ class Loop:
         return Rows.check(
             tree, root, decodable=self.backend.decodable, max_rows=budget, max_depth=max_depth
         )
-
-    def _accept(self, rows: Rows, logits: torch.Tensor) -> tuple[list[int], list[int]]:
-        """Follows the target's choices from the root; returns the rows passed and all choices."""
-        children: dict[tuple[int, int], int] = {}
-        for row in range(len(rows.tokens) - 1, 0, -1):
-            children[rows.parents[row], rows.tokens[row]] = row
-        first = len(self.output.token_ids)
-        path: list[int] = [0]
-        tokens: list[int] = []
-        while True:
-            tokens.append(self._chooser.choose(logits[path[-1]], first + len(tokens)))
-            child = children.get((path[-1], tokens[-1]))
-            if child is None:
-                return path, tokens
-            path.append(child)
 
     def _commit(
         self, tokens: list[int], sources: list[int], top8: np.ndarray[Any, Any] | None = None

@@ -8,9 +8,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 
 from ooospec.kv import PagePool, Sequence
+from ooospec.rows import Rows
+from ooospec.sampling import Chooser, top_ids
 
 
 @dataclass
@@ -28,6 +31,22 @@ class Segment:
     positions: Seq[int]
     mask: torch.Tensor | None = field(default=None)
     logits: Literal["all", "last", "none"] = "all"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the target made of a draft.
+
+    path: rows passed, the root first. tokens: its choices along them: the drafts accepted and the
+    token that comes after.
+    top8: int32[rows, 8], ids of the highest logits after each row; None unless asked for.
+    compacted: the KV of the path lies in rows 0, 1, ... already.
+    """
+
+    path: list[int]
+    tokens: list[int]
+    top8: np.ndarray[Any, Any] | None = None
+    compacted: bool = False
 
 
 class Backend(Protocol):
@@ -62,6 +81,17 @@ class Backend(Protocol):
         """
         ...
 
+    def verify(
+        self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+    ) -> Verdict:
+        """Runs one round: the target's choices for `rows` behind the sequence.
+
+        index: place in the answer of the token that comes after the root. The caller keeps what it
+        takes of the path.
+        Mutates: as forward(). Raises RuntimeError if the model gave no usable logits.
+        """
+        ...
+
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
     ) -> torch.Tensor:
@@ -79,6 +109,18 @@ class Backend(Protocol):
     def close(self) -> None:
         """Gives the model back. Safe to call twice."""
         ...
+
+
+def verify(
+    backend: Backend, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+) -> Verdict:
+    """The round of backends that choose on the host; see Backend.verify."""
+    positions = [sequence.length + depth for depth in rows.depths]
+    logits = backend.forward([Segment(sequence, rows.tokens, positions, rows.mask())])[0]
+    path, tokens = rows.follow(lambda row, depth: chooser.choose(logits[row], index + depth))
+    if not top8:
+        return Verdict(path, tokens)
+    return Verdict(path, tokens, top_ids(logits[:, : backend.decodable], 8).cpu().numpy())
 
 
 def prefill(

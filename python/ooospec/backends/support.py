@@ -146,3 +146,21 @@ def _rope_types(parameters: Any) -> Iterator[str]:
             yield str(value)
         elif isinstance(value, dict):
             yield from _rope_types(value)
+
+
+def decodable_ids(model: Any, tokenizer: Any) -> int:
+    """Returns from which id on ids are padding of the embedding, never chosen."""
+    num_embeddings = int(model.get_input_embeddings().weight.shape[0])
+    if tokenizer is None:
+        return num_embeddings
+    return min(num_embeddings, 1 + int(max(tokenizer.get_vocab().values())))
+
+
+def eos_ids(model: Any, tokenizer: Any, decodable: int) -> frozenset[int]:
+    """Returns every id that ends an answer, by generation config or tokenizer."""
+    found: set[int] = set()
+    generation = getattr(model, "generation_config", None)
+    for owner in (generation, tokenizer):
+        ids = getattr(owner, "eos_token_id", None)
+        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
+    return frozenset(token for token in found if 0 <= token < decodable)

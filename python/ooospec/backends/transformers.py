@@ -13,12 +13,21 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from ooospec.backends.attention import Launch, attend
-from ooospec.backends.base import Segment, prefill
+from ooospec.backends.base import Segment, Verdict, prefill, verify
 from ooospec.backends.cpu_linear import undo, use_onednn
-from ooospec.backends.support import ATTENTION, Probe, check_config, check_probe
+from ooospec.backends.support import (
+    ATTENTION,
+    Probe,
+    check_config,
+    check_probe,
+    decodable_ids,
+    eos_ids,
+)
 from ooospec.config import MAX_NODES, PAGE_SIZE
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import PagePool, Sequence
+from ooospec.rows import Rows
+from ooospec.sampling import Chooser
 
 TESTED = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma3_text"})
 CHUNK = 256
@@ -99,10 +108,8 @@ class TransformersBackend:
         config = model.config.get_text_config()
         self.context_limit = int(config.max_position_embeddings)
         self.num_embeddings = int(model.get_input_embeddings().weight.shape[0])
-        self.decodable = self.num_embeddings
-        if tokenizer is not None:
-            self.decodable = min(self.num_embeddings, max(tokenizer.get_vocab().values()) + 1)
-        self.eos_ids = _eos_ids(model, tokenizer, self.decodable)
+        self.decodable = decodable_ids(model, tokenizer)
+        self.eos_ids = eos_ids(model, tokenizer, self.decodable)
         self.num_padded_rows = num_padded_rows
         if num_padded_rows is None and self.device.type == "cuda":
             self.num_padded_rows = MAX_NODES
@@ -158,6 +165,12 @@ class TransformersBackend:
         for segment in segments:
             segment.sequence.num_rows = len(segment.tokens)
         return [logits[part.start : part.stop] for part in parts]
+
+    def verify(
+        self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+    ) -> Verdict:
+        """Runs one round; see Backend.verify."""
+        return verify(self, sequence, rows, chooser, index, top8=top8)
 
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
@@ -230,13 +243,3 @@ class TransformersBackend:
             self.close()
             raise
         return probe
-
-
-def _eos_ids(model: Any, tokenizer: Any, decodable: int) -> frozenset[int]:
-    """Returns every id that ends an answer, by generation config or tokenizer."""
-    found: set[int] = set()
-    generation = getattr(model, "generation_config", None)
-    for owner in (generation, tokenizer):
-        ids = getattr(owner, "eos_token_id", None)
-        found.update([] if ids is None else [ids] if isinstance(ids, int) else ids)
-    return frozenset(token for token in found if 0 <= token < decodable)
