@@ -11,6 +11,10 @@ from hypothesis import settings
 settings.register_profile("ooospec", deadline=None, derandomize=True)
 settings.load_profile("ooospec")
 
+# Without a GPU, Triton's kernels are interpreted. Triton reads this when it is imported.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # Models in these tests are so small that a second thread costs more than it brings.
 torch.set_num_threads(1)
 

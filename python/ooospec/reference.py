@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import torch
 
+from ooospec.sampling import gumbel, place_key
+
 
 def tree_attention_ref(
     query: torch.Tensor,
@@ -54,3 +56,90 @@ def kv_compact_ref(cached: torch.Tensor, length: int, rows: list[int]) -> torch.
     for i, row in enumerate(rows):
         moved[length + i] = cached[length + row]
     return moved
+
+
+def rms_norm_ref(
+    x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0
+) -> torch.Tensor:
+    """Returns float64[..., C]: x / sqrt(mean of squares + eps) * (offset + weight)."""
+    numbers = x.double()
+    scale = torch.rsqrt(numbers.square().mean(dim=-1, keepdim=True) + eps)
+    return numbers * scale * (offset + weight.double())
+
+
+def qkv_rope_ref(
+    qkv: torch.Tensor,
+    cos_sin: torch.Tensor,
+    num_heads: int,
+    num_kv_heads: int,
+    *,
+    bias: torch.Tensor | None = None,
+    q_norm: torch.Tensor | None = None,
+    k_norm: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    offset: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Splits rows into heads, adds the bias, norms each head of q and k, and rotates them.
+
+    qkv: [N, (H + 2 G) * D]; cos_sin: float32[N, D], of each row's position: D/2 cosines, D/2 sines.
+    Pairs are (i, i + D/2), as Hugging Face's rotate_half has them.
+    Returns float64 q[N, H, D], k[N, G, D], v[N, G, D].
+    """
+    numbers = qkv.double() if bias is None else qkv.double() + bias.double()
+    dim = cos_sin.shape[-1]
+    heads = numbers.view(len(qkv), -1, dim)
+    q = heads[:, :num_heads]
+    k = heads[:, num_heads : num_heads + num_kv_heads]
+    v = heads[:, num_heads + num_kv_heads :]
+    if q_norm is not None:
+        q = rms_norm_ref(q, q_norm, eps, offset)
+    if k_norm is not None:
+        k = rms_norm_ref(k, k_norm, eps, offset)
+    cos, sin = cos_sin.double()[:, None].chunk(2, dim=-1)
+
+    def rotate(x: torch.Tensor) -> torch.Tensor:
+        low, high = x.chunk(2, dim=-1)
+        return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
+    return rotate(q), rotate(k), v
+
+
+def swiglu_ref(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+    """Returns float64[..., I]: activation(first half of the row) * second half."""
+    gate, up = gate_up.double().chunk(2, dim=-1)
+    if activation == "silu":
+        return torch.nn.functional.silu(gate) * up
+    return torch.nn.functional.gelu(gate, approximate="tanh") * up
+
+
+def sample_ref(
+    logits: torch.Tensor,
+    allowed: torch.Tensor,
+    *,
+    temperature: float = 0.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    key: int = 0,
+    index: int = 0,
+) -> tuple[int, list[int]]:
+    """Chooses the token of one row as `sampling.Chooser` does, by definition: sort, filter, draw.
+
+    logits: [V]; only finite ones count. allowed: bool[V].
+    key: `sampling.request_key`; index: place in the answer.
+    Returns the choice and the ids of the eight highest logits (ties: the lower id first); -1 for
+    each that does not exist.
+    """
+    ids = (allowed & torch.isfinite(logits)).nonzero()[:, 0]
+    numbers = logits[ids].double()
+    order = torch.argsort(numbers, descending=True, stable=True)
+    ids, numbers = ids[order], numbers[order]
+    top8 = [*ids[:8].tolist(), *[-1] * 8][:8]
+    if temperature == 0 or len(ids) == 0:
+        return top8[0], top8
+    tempered = (numbers - numbers[0]) / temperature
+    num_kept = min(top_k, len(ids)) if top_k else len(ids)
+    if top_p < 1:
+        masses = tempered[:num_kept].exp()
+        num_kept = min(num_kept, int((masses.cumsum(0) < top_p * masses.sum()).sum()) + 1)
+    noisy = tempered[:num_kept] + gumbel(place_key(key, index), ids[:num_kept])
+    return int(ids[:num_kept][noisy == noisy.max()].min()), top8

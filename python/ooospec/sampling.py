@@ -90,7 +90,7 @@ class Chooser:
         self._params = params
         self._decodable = decodable
         self._eos_ids = sorted(eos_ids)
-        self._key = _mix((params.seed & _MASK64) ^ _mix(params.choice + 1))
+        self._key = request_key(params.seed, params.choice)
 
     def choose(self, logits: torch.Tensor, index: int) -> int:
         """Returns the token for place `index` (0: first) of the answer.
@@ -149,7 +149,7 @@ class Chooser:
 
     def _draw(self, ids: torch.Tensor, tempered: torch.Tensor, index: int) -> int:
         """Returns the id with the highest sum of logit and noise; the lowest id on a tie."""
-        noisy = tempered + gumbel(_mix(self._key ^ _mix(index + 1)), ids)
+        noisy = tempered + gumbel(place_key(self._key, index), ids)
         return int(ids[noisy == noisy.max()].min())
 
 
@@ -174,6 +174,16 @@ def top_ids(logits: torch.Tensor, count: int) -> torch.Tensor:
     rest = torch.arange(num_blocks * block, logits.shape[1], device=logits.device)
     ids = torch.cat((ids, rest.expand(len(logits), -1)), dim=1)
     return ids.gather(1, logits.gather(1, ids).topk(count, dim=-1).indices)
+
+
+def request_key(seed: int, choice: int) -> int:
+    """Returns the 64-bit key of the noise of one answer."""
+    return _mix((seed & _MASK64) ^ _mix(choice + 1))
+
+
+def place_key(key: int, index: int) -> int:
+    """Returns the 64-bit key of the noise at place `index` (0: first) of an answer."""
+    return _mix(key ^ _mix(index + 1))
 
 
 def gumbel(key: int, ids: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations of a fused round; the only module that imports the Triton kernels.
+
+Every operation works row by row: what a row gets depends on that row's own numbers, never on how
+many rows there are, where it stands or what the others hold. Outputs are given, nothing is
+allocated, and a launch goes to the current stream, so that a CUDA graph can hold it.
+
+Tensors on a GPU, or any with TRITON_INTERPRET=1, go to the kernels; others to `reference`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from ooospec import reference
+
+Provider = Literal["triton", "reference"]
+ACTIVATIONS = ("silu", "gelu_tanh")
+TOP = 8  # ids that `sample` ranks
+
+_MASK64 = (1 << 64) - 1
+_forced: Provider | None = None
+
+
+@contextmanager
+def using(provider: Provider) -> Iterator[None]:
+    """Sends every operation inside the `with` block to one provider, whatever the tensors."""
+    global _forced
+    before, _forced = _forced, provider
+    try:
+        yield
+    finally:
+        _forced = before
+
+
+def _has_kernel(tensor: torch.Tensor) -> bool:
+    if _forced is not None:
+        return _forced == "triton"
+    return tensor.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _require(name: str, tensor: torch.Tensor, dtype: torch.dtype, *shape: int) -> None:
+    """Raises ValueError unless `tensor` is of this dtype and shape and dense in its last axis."""
+    valid = tensor.dtype == dtype and tuple(tensor.shape) == shape
+    if not valid or (tensor.shape[-1] > 1 and tensor.stride(-1) != 1):
+        raise ValueError(
+            f"{name}: expected {dtype}{list(shape)} with last stride 1, got {tensor.dtype}"
+            f"{list(tensor.shape)} with strides {tensor.stride()}"
+        )
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    out: torch.Tensor,
+    residual: torch.Tensor | None = None,
+    offset: float = 0.0,
+) -> None:
+    """Writes the RMS norm of each row times (offset + weight), computed in float32, to `out`.
+
+    x: dtype[N, C]. weight: dtype[C]. out: dtype[N, C], may be x.
+    residual: dtype[N, C]; x is added to it first, rounded to its dtype, and the sum is normed.
+    Mutates out, residual. Raises ValueError for other dtypes, shapes or strides. Cost: one launch.
+    """
+    num_rows, dim = x.shape
+    _require("x", x, x.dtype, num_rows, dim)
+    _require("weight", weight, weight.dtype, dim)
+    _require("out", out, x.dtype, num_rows, dim)
+    if residual is not None:
+        _require("residual", residual, residual.dtype, num_rows, dim)
+    if _has_kernel(x):
+        from ooospec.triton_kernels.rms_norm import rms_norm as launch
+
+        launch(x, weight, eps, out, residual, offset)
+        return
+    if residual is not None:
+        residual.copy_(residual.float() + x.float())
+        x = residual
+    out.copy_(reference.rms_norm_ref(x, weight, eps, offset))
+
+
+def qkv_rope_store(
+    qkv: torch.Tensor,
+    cos_sin: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    q_out: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    q_norm: torch.Tensor | None = None,
+    k_norm: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    offset: float = 0.0,
+) -> None:
+    """Turns rows of the fused product into rotated queries, and stores their keys and values.
+
+    Bias, norm of each head of q and k, rotation of pairs (i, i + D/2); in float32, rounded once.
+    qkv: dtype[N, (H + 2 G) * D]. cos_sin: float32[positions, D]: D/2 cosines, then D/2 sines.
+    positions: int32[N] in [0, positions). slots: int64[N], flat slots of the cache.
+    q_out: dtype[N, H, D]. keys, values: dtype[slots, G, D].
+    bias: dtype[(H + 2 G) * D]. q_norm, k_norm: dtype[D], both or neither, as in `rms_norm`.
+    Mutates q_out, keys, values. Raises ValueError for other dtypes, shapes or strides; positions
+    and slots are not looked at. Cost: one launch.
+    """
+    num_rows, num_heads, dim = q_out.shape
+    num_kv_heads = keys.shape[1]
+    width = (num_heads + 2 * num_kv_heads) * dim
+    _require("qkv", qkv, qkv.dtype, num_rows, width)
+    _require("cos_sin", cos_sin, torch.float32, cos_sin.shape[0], dim)
+    _require("positions", positions, torch.int32, num_rows)
+    _require("slots", slots, torch.int64, num_rows)
+    _require("q_out", q_out, qkv.dtype, num_rows, num_heads, dim)
+    _require("keys", keys, qkv.dtype, keys.shape[0], num_kv_heads, dim)
+    _require("values", values, qkv.dtype, keys.shape[0], num_kv_heads, dim)
+    if bias is not None:
+        _require("bias", bias, bias.dtype, width)
+    if (q_norm is None) != (k_norm is None):
+        raise ValueError("q_norm, k_norm: expected both or neither, got one")
+    for name, norm in (("q_norm", q_norm), ("k_norm", k_norm)):
+        if norm is not None:
+            _require(name, norm, norm.dtype, dim)
+    if _has_kernel(qkv):
+        from ooospec.triton_kernels.qkv_rope_store import qkv_rope_store as launch
+
+        tensors = (qkv, cos_sin, positions, slots, q_out, keys, values)
+        launch(*tensors, bias, q_norm, k_norm, eps, offset)
+        return
+    q, k, v = reference.qkv_rope_ref(
+        qkv,
+        cos_sin[positions.long()],
+        num_heads,
+        num_kv_heads,
+        bias=bias,
+        q_norm=q_norm,
+        k_norm=k_norm,
+        eps=eps,
+        offset=offset,
+    )
+    q_out.copy_(q)
+    keys[slots] = k.to(keys.dtype)
+    values[slots] = v.to(values.dtype)
+
+
+def swiglu(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -> None:
+    """Writes activation(gate) * up, computed in float32, to `out`.
+
+    gate_up: dtype[N, 2 I], gate first. out: dtype[N, I]. activation: "silu" or "gelu_tanh".
+    Mutates out. Raises ValueError for another activation, dtype, shape or stride. Cost: one launch.
+    """
+    num_rows, dim = out.shape
+    _require("gate_up", gate_up, out.dtype, num_rows, 2 * dim)
+    _require("out", out, out.dtype, num_rows, dim)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation: expected one of {ACTIVATIONS}, got {activation!r}")
+    if _has_kernel(out):
+        from ooospec.triton_kernels.swiglu import swiglu as launch
+
+        launch(gate_up, out, activation)
+        return
+    out.copy_(reference.swiglu_ref(gate_up, activation))
+
+
+@dataclass(frozen=True)
+class RowSampling:
+    """How each row of a launch chooses. All of it is data: one graph serves every setting.
+
+    temperature: float32[N]; 0 is greedy. top_k: int32[N]; 0 keeps all. top_p: float32[N]; 1 keeps
+    all. key: int64[N], bits of `sampling.request_key`. index: int32[N], place in the answer.
+    """
+
+    temperature: torch.Tensor
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    key: torch.Tensor
+    index: torch.Tensor
+
+
+@dataclass(frozen=True)
+class RowLimits:
+    """Ids that a row must not choose.
+
+    bitmask: int32[N, ceil(V / 32)]; id v is allowed where bit v % 32 of word v // 32 is set.
+    eos_ids: int32[E], forbidden in rows where no_eos, int32[N], is not 0. Give both or neither.
+    """
+
+    bitmask: torch.Tensor | None = None
+    eos_ids: torch.Tensor | None = None
+    no_eos: torch.Tensor | None = None
+
+
+def sample(
+    logits: torch.Tensor,
+    decodable: int,
+    choices: torch.Tensor,
+    top8: torch.Tensor,
+    sampling: RowSampling | None = None,
+    limits: RowLimits | None = None,
+    scratch: torch.Tensor | None = None,
+) -> None:
+    """Chooses a token for each row and ranks the eight likeliest.
+
+    logits: dtype[N, V]. Only finite ones count, of ids below `decodable` that `limits` allows.
+    choices: int32[N]; greedy the highest logit, lowest id on a tie; else as `sampling.Chooser`
+    chooses. -1: no logit counts.
+    top8: int32[N, 8]; ids by logit, highest first, lower ids first on a tie; -1 where there are
+    fewer. Not touched by temperature and noise.
+    scratch: uint8[sample_scratch_bytes(N, V)]; None allocates it.
+    Mutates choices, top8, scratch. Raises ValueError for other dtypes, shapes or strides.
+    Cost: two launches; four with `sampling`.
+    """
+    num_rows, vocab = logits.shape
+    _require("logits", logits, logits.dtype, num_rows, vocab)
+    _require("choices", choices, torch.int32, num_rows)
+    _require("top8", top8, torch.int32, num_rows, TOP)
+    if not 1 <= decodable <= vocab:
+        raise ValueError(f"decodable: expected an integer in [1, {vocab}], got {decodable}")
+    _check_rows(num_rows, vocab, sampling, limits or RowLimits())
+    if _has_kernel(logits):
+        from ooospec.triton_kernels.sample import sample as launch
+
+        if scratch is None:
+            num_bytes = sample_scratch_bytes(num_rows, vocab)
+            scratch = torch.empty(num_bytes, dtype=torch.uint8, device=logits.device)
+        limits = limits or RowLimits()
+        rows = None
+        if sampling is not None:
+            s = sampling
+            rows = (s.temperature, s.top_k, s.top_p, s.key, s.index)
+        bans = (limits.bitmask, limits.eos_ids, limits.no_eos)
+        launch(logits, decodable, choices, top8, scratch, rows, *bans)
+        return
+    for row in range(num_rows):
+        allowed = _allowed(row, vocab, decodable, limits or RowLimits())
+        choices[row], ids = reference.sample_ref(logits[row], allowed, **_of_row(row, sampling))
+        top8[row] = torch.tensor(ids)
+
+
+def sample_scratch_bytes(num_rows: int, vocab: int) -> int:
+    """Returns the size of the scratch that `sample` needs, in bytes."""
+    return 0
+
+
+def _check_rows(num_rows: int, vocab: int, sampling: RowSampling | None, limits: RowLimits) -> None:
+    if sampling is not None:
+        _require("temperature", sampling.temperature, torch.float32, num_rows)
+        _require("top_k", sampling.top_k, torch.int32, num_rows)
+        _require("top_p", sampling.top_p, torch.float32, num_rows)
+        _require("key", sampling.key, torch.int64, num_rows)
+        _require("index", sampling.index, torch.int32, num_rows)
+    if limits.bitmask is not None:
+        _require("bitmask", limits.bitmask, torch.int32, num_rows, -(-vocab // 32))
+    if (limits.eos_ids is None) != (limits.no_eos is None):
+        raise ValueError("eos_ids, no_eos: expected both or neither, got one")
+    if limits.eos_ids is not None and limits.no_eos is not None:
+        _require("eos_ids", limits.eos_ids, torch.int32, len(limits.eos_ids))
+        _require("no_eos", limits.no_eos, torch.int32, num_rows)
+
+
+def _allowed(row: int, vocab: int, decodable: int, limits: RowLimits) -> torch.Tensor:
+    """Returns bool[V]: the ids that `row` may choose."""
+    ids = torch.arange(vocab)
+    allowed = ids < decodable
+    if limits.bitmask is not None:
+        allowed &= (limits.bitmask[row, ids // 32] >> (ids % 32)) & 1 == 1
+    if limits.eos_ids is not None and limits.no_eos is not None and limits.no_eos[row]:
+        allowed &= ~torch.isin(ids, limits.eos_ids)
+    return allowed
+
+
+def _of_row(row: int, sampling: RowSampling | None) -> dict[str, Any]:
+    """Returns the arguments of `sample_ref` for `row`."""
+    if sampling is None:
+        return {}
+    return {
+        "temperature": float(sampling.temperature[row]),
+        "top_k": int(sampling.top_k[row]),
+        "top_p": float(sampling.top_p[row]),
+        "key": int(sampling.key[row]) & _MASK64,
+        "index": int(sampling.index[row]),
+    }
