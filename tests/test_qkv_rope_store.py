@@ -144,5 +144,5 @@ def test_wrong_tensors_are_named() -> None:
             ops.qkv_rope_store(*tensors)
     with pytest.raises(ValueError, match="q_norm, k_norm: expected both or neither"):
         ops.qkv_rope_store(*good, q_norm=norm)
-    with pytest.raises(ValueError, match="bias: expected"):
+    with pytest.raises(ValueError, match=r"bias: expected"):
         ops.qkv_rope_store(*good, bias=norm)

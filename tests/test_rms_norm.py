@@ -50,9 +50,7 @@ def test_one_row_by_hand(provider: ops.Provider) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_row_does_not_depend_on_its_neighbours(
-    provider: ops.Provider, dtype: torch.dtype
-) -> None:
+def test_a_row_does_not_depend_on_others(provider: ops.Provider, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     dim = 1000
     row = torch.randn(dim).to(dtype).to(DEVICE)
@@ -71,11 +69,11 @@ def test_a_row_does_not_depend_on_its_neighbours(
 def test_wrong_tensors_are_named(provider: ops.Provider) -> None:
     x, weight, out = torch.zeros(2, 8), torch.zeros(8), torch.zeros(2, 8)
     with ops.using(provider):
-        with pytest.raises(ValueError, match="weight: expected .*8.* got .*7"):
+        with pytest.raises(ValueError, match=r"weight: expected .*8.* got .*7"):
             ops.rms_norm(x, weight[:7], EPS, out)
-        with pytest.raises(ValueError, match="out: expected torch.float32"):
+        with pytest.raises(ValueError, match=r"out: expected torch.float32"):
             ops.rms_norm(x, weight, EPS, out.half())
-        with pytest.raises(ValueError, match="x: expected .* last stride 1"):
+        with pytest.raises(ValueError, match=r"x: expected .* last stride 1"):
             ops.rms_norm(torch.zeros(8, 2).T, weight, EPS, out)
-        with pytest.raises(ValueError, match="residual: expected"):
+        with pytest.raises(ValueError, match=r"residual: expected"):
             ops.rms_norm(x, weight, EPS, out, torch.zeros(3, 8))

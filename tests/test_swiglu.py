@@ -60,9 +60,7 @@ def test_large_gates_neither_overflow_nor_become_nan(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_row_does_not_depend_on_its_neighbours(
-    provider: ops.Provider, dtype: torch.dtype
-) -> None:
+def test_a_row_does_not_depend_on_others(provider: ops.Provider, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     row = torch.randn(3000).to(dtype).to(DEVICE)
     results = []
@@ -78,7 +76,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
 
 def test_wrong_arguments_are_named(provider: ops.Provider) -> None:
     with ops.using(provider):
-        with pytest.raises(ValueError, match="gate_up: expected .*6.* got .*7"):
+        with pytest.raises(ValueError, match=r"gate_up: expected .*6.* got .*7"):
             ops.swiglu(torch.zeros(2, 7), torch.zeros(2, 3))
-        with pytest.raises(ValueError, match="activation: expected one of .* got 'relu'"):
+        with pytest.raises(ValueError, match=r"activation: expected one of .* got 'relu'"):
             ops.swiglu(torch.zeros(2, 6), torch.zeros(2, 3), "relu")
