@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -172,7 +172,7 @@ def swiglu(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -
 class RowSampling:
     """How each row of a launch chooses. All of it is data: one graph serves every setting.
 
-    temperature: float64[N]; 0 is greedy. top_k: int32[N]; 0 keeps all. top_p: float64[N]; 1 keeps
+    temperature: float32[N]; 0 is greedy. top_k: int32[N]; 0 keeps all. top_p: float32[N]; 1 keeps
     all. key: int64[N], bits of `sampling.request_key`. index: int32[N], place in the answer.
     """
 
@@ -212,7 +212,7 @@ def sample(
     chooses. -1: no logit counts.
     top8: int32[N, 8]; ids by logit, highest first, lower ids first on a tie; -1 where there are
     fewer. Not touched by temperature and noise.
-    scratch: from `sample_scratch`, not to be used by two launches at a time; None allocates it.
+    scratch: uint8[sample_scratch_bytes(N, V)]; None allocates it.
     Mutates choices, top8, scratch. Raises ValueError for other dtypes, shapes or strides.
     Cost: two launches; four with `sampling`.
     """
@@ -226,7 +226,9 @@ def sample(
     if _has_kernel(logits):
         from ooospec.triton_kernels.sample import sample as launch
 
-        scratch = sample_scratch(logits) if scratch is None else scratch
+        if scratch is None:
+            num_bytes = sample_scratch_bytes(num_rows, vocab)
+            scratch = torch.empty(num_bytes, dtype=torch.uint8, device=logits.device)
         limits = limits or RowLimits()
         rows = None
         if sampling is not None:
@@ -241,21 +243,16 @@ def sample(
         top8[row] = torch.tensor(ids)
 
 
-def sample_scratch(logits: torch.Tensor) -> torch.Tensor:
-    """Returns uint8 memory for `sample` on logits of this shape and device."""
-    if not _has_kernel(logits):
-        return torch.empty(0, dtype=torch.uint8)
-    from ooospec.triton_kernels.sample import scratch_bytes
-
-    num_bytes = scratch_bytes(*logits.shape)
-    return torch.empty(num_bytes, dtype=torch.uint8, device=logits.device)
+def sample_scratch_bytes(num_rows: int, vocab: int) -> int:
+    """Returns the size of the scratch that `sample` needs, in bytes."""
+    return 0
 
 
 def _check_rows(num_rows: int, vocab: int, sampling: RowSampling | None, limits: RowLimits) -> None:
     if sampling is not None:
-        _require("temperature", sampling.temperature, torch.float64, num_rows)
+        _require("temperature", sampling.temperature, torch.float32, num_rows)
         _require("top_k", sampling.top_k, torch.int32, num_rows)
-        _require("top_p", sampling.top_p, torch.float64, num_rows)
+        _require("top_p", sampling.top_p, torch.float32, num_rows)
         _require("key", sampling.key, torch.int64, num_rows)
         _require("index", sampling.index, torch.int32, num_rows)
     if limits.bitmask is not None:
@@ -289,3 +286,267 @@ def _of_row(row: int, sampling: RowSampling | None) -> dict[str, Any]:
         "key": int(sampling.key[row]) & _MASK64,
         "index": int(sampling.index[row]),
     }
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+BLOCK = 64  # positions that attention takes at once; slots of a page
+MAX_SPLITS = 16  # pieces that the committed part of a row is cut into at most
+MAX_DEPTH = 63  # of a draft row below its root; attention looks up so many ancestors
+
+
+class LaunchRows(Protocol):
+    """The packed rows of a launch, as data on the device.
+
+    positions, sequences: int32[N]; mask, slots: int64[N]; lengths: int32[S]; page_table:
+    int32[S, P], pages of 64 slots. Rows of a sequence stand together. sequences: row of page_table,
+    -1 for padding. Bit j of a row's mask: row j is the row itself or above it. slots: where the
+    row's key and value lie. lengths: committed tokens.
+    """
+
+    @property
+    def positions(self) -> torch.Tensor: ...
+    @property
+    def sequences(self) -> torch.Tensor: ...
+    @property
+    def mask(self) -> torch.Tensor: ...
+    @property
+    def slots(self) -> torch.Tensor: ...
+    @property
+    def lengths(self) -> torch.Tensor: ...
+    @property
+    def page_table(self) -> torch.Tensor: ...
+
+
+class TreePlan:
+    """What `tree_attention` derives from the rows of a launch once a round, and its scratch.
+
+    Allocates 4 * N * H * 16 * (D + 2) bytes and little else; one plan serves all layers of a shape.
+    """
+
+    def __init__(
+        self,
+        rows: LaunchRows,
+        num_heads: int,
+        num_kv_heads: int,
+        dim: int,
+        *,
+        leaders: torch.Tensor | None = None,
+        num_shared: torch.Tensor | None = None,
+    ) -> None:
+        """Checks the rows' tensors, whose addresses are kept; their data may change every round.
+
+        leaders, num_shared: int32[S], both or neither; the first num_shared[s] tokens of sequence
+        s are committed and lie in the same pages as those of sequence leaders[s]. Sequences of one
+        leader whose rows stand together read them once.
+        Raises ValueError for other dtypes, shapes or strides.
+        """
+        num_rows = len(rows.positions)
+        num_sequences, num_pages = rows.page_table.shape
+        if not 1 <= num_rows <= 64 or num_heads % num_kv_heads or num_heads > 16 * num_kv_heads:
+            raise ValueError(
+                "plan: expected 1 to 64 rows and 1 to 16 heads a kv head, got "
+                f"{num_rows} rows, {num_heads} heads, {num_kv_heads} kv heads"
+            )
+        for name, tensor in (("positions", rows.positions), ("sequences", rows.sequences)):
+            _require(name, tensor, torch.int32, num_rows)
+        for name, tensor in (("mask", rows.mask), ("slots", rows.slots)):
+            _require(name, tensor, torch.int64, num_rows)
+        _require("lengths", rows.lengths, torch.int32, num_sequences)
+        _require("page_table", rows.page_table, torch.int32, num_sequences, num_pages)
+        if (leaders is None) != (num_shared is None):
+            raise ValueError("leaders, num_shared: expected both or neither, got one")
+        if leaders is not None and num_shared is not None:
+            _require("leaders", leaders, torch.int32, num_sequences)
+            _require("num_shared", num_shared, torch.int32, num_sequences)
+        self.rows, self.leaders, self.num_shared = rows, leaders, num_shared
+        self.shape = num_rows, num_heads, num_kv_heads, dim
+
+        def buffer(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=rows.positions.device)
+
+        self.tails = buffer(torch.int32, num_rows, BLOCK)
+        self.split_blocks = buffer(torch.int32, num_rows)
+        self.work = buffer(torch.int32, num_rows * MAX_SPLITS, 5)
+        self.num_work = buffer(torch.int32, 1)
+        self.states = buffer(torch.float32, num_rows, num_heads, MAX_SPLITS, dim)
+        self.maxima = buffer(torch.float32, num_rows, num_heads, MAX_SPLITS)
+        self.totals = torch.zeros_like(self.maxima)
+
+
+def tail_slots(plan: TreePlan) -> None:
+    """Derives from the rows what `tree_attention` needs; once a round, before the first layer.
+
+    Mutates plan. Cost: two launches.
+    """
+    rows = plan.rows
+    if not _has_kernel(rows.positions):
+        return  # the reference looks slots up itself
+    from ooospec.triton_kernels import head_work, tail_slots, tree_attention
+
+    _, num_heads, num_kv_heads, dim = plan.shape
+    tail_slots.tail_slots(
+        rows.positions,
+        rows.mask,
+        rows.sequences,
+        rows.slots,
+        rows.lengths,
+        rows.page_table,
+        plan.tails,
+    )
+    head_work.head_work(
+        rows.positions,
+        rows.sequences,
+        plan.split_blocks,
+        plan.work,
+        plan.num_work,
+        tile_rows=tree_attention.rows_per_tile(num_heads, num_kv_heads, dim),
+        max_splits=MAX_SPLITS,
+        leaders=plan.leaders,
+        num_shared=plan.num_shared,
+    )
+
+
+def tree_attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    plan: TreePlan,
+    out: torch.Tensor,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> None:
+    """Writes the attention of each row over the committed tokens and its ancestors to `out`.
+
+    q, out: dtype[N, H, D], rows and heads may be strided. keys, values: dtype[slots, G, D], of
+    equal strides, those of the rows included. plan: of this shape, after `tail_slots`.
+    A row lies at most 63 positions behind the committed tokens; rows of padding get 0.
+    window: a row at p sees positions above p - window only. softcap: scores s become
+    softcap * tanh(s / softcap).
+    Mutates out, the plan's scratch. Raises ValueError for other dtypes, shapes or strides.
+    Cost: two launches.
+    """
+    num_rows, num_heads, num_kv_heads, dim = plan.shape
+    _check_attention(q, keys, values, out, num_rows, num_heads, num_kv_heads, dim)
+    if _has_kernel(q):
+        from ooospec.triton_kernels.tree_attention import tree_attention as launch
+
+        launch(
+            q,
+            keys,
+            values,
+            plan.rows.positions,
+            plan.rows.page_table,
+            plan.tails,
+            plan.split_blocks,
+            plan.work,
+            plan.num_work,
+            plan.states,
+            plan.maxima,
+            plan.totals,
+            out,
+            scale=scale,
+            window=window,
+            softcap=softcap,
+            num_programs=264 if q.is_cuda else 8,
+        )
+        return
+    rows = plan.rows
+    seen = reference.seen_slots_ref(
+        rows.positions, rows.mask, rows.sequences, rows.slots, rows.lengths, rows.page_table
+    )
+    out.copy_(
+        reference.paged_attention_ref(
+            q, keys, values, seen, scaling=scale, window=window, softcap=softcap
+        )
+    )
+
+
+def prefill_attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    rows: LaunchRows,
+    out: torch.Tensor,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> None:
+    """Writes the causal attention of a chunk of one sequence to `out`; mask and slots are not read.
+
+    As `tree_attention`, except that rows stand at consecutive positions from a border of chunks on,
+    padding behind them, and may be more than 64. Cost: one launch.
+    """
+    num_rows, num_heads, dim = q.shape
+    _check_attention(q, keys, values, out, num_rows, num_heads, keys.shape[1], dim)
+    _require("positions", rows.positions, torch.int32, num_rows)
+    _require("sequences", rows.sequences, torch.int32, num_rows)
+    if _has_kernel(q):
+        from ooospec.triton_kernels.prefill_attention import prefill_attention as launch
+
+        tensors = (q, keys, values, rows.positions, rows.sequences, rows.page_table, out)
+        launch(*tensors, scale=scale, window=window, softcap=softcap)
+        return
+    stored = torch.full_like(rows.positions, int(rows.positions.max()) + 1)
+    seen = reference.seen_slots_ref(
+        rows.positions, stored, rows.sequences, stored, stored, rows.page_table
+    )
+    out.copy_(
+        reference.paged_attention_ref(
+            q, keys, values, seen, scaling=scale, window=window, softcap=softcap
+        )
+    )
+
+
+def _check_attention(
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    out: torch.Tensor,
+    num_rows: int,
+    num_heads: int,
+    num_kv_heads: int,
+    dim: int,
+) -> None:
+    _require("q", q, q.dtype, num_rows, num_heads, dim)
+    _require("out", out, q.dtype, num_rows, num_heads, dim)
+    for name, tensor in (("keys", keys), ("values", values)):
+        _require(name, tensor, q.dtype, keys.shape[0], num_kv_heads, dim)
+    if keys.stride() != values.stride():
+        raise ValueError(
+            f"keys, values: expected equal strides, got {keys.stride()} and {values.stride()}"
+        )
+
+
+def kv_compact(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    sources: torch.Tensor,
+    targets: torch.Tensor,
+    count: torch.Tensor,
+) -> None:
+    """Copies slots sources[i] to targets[i], i < count, of all layers, as if at once.
+
+    keys, values: dtype[layers, slots, G, D]. sources, targets: int64[M], M <= 64, targets distinct.
+    count: int32[1]. Mutates keys, values. Raises ValueError for other dtypes, shapes or strides.
+    Cost: one launch.
+    """
+    for name, tensor in (("keys", keys), ("values", values)):
+        _require(name, tensor, keys.dtype, *keys.shape[:3], tensor.shape[-1])
+        if tensor.stride(2) != tensor.shape[3]:
+            raise ValueError(f"{name}: expected dense slots, got strides {tensor.stride()}")
+    num_moves = len(sources)
+    _require("sources", sources, torch.int64, num_moves)
+    _require("targets", targets, torch.int64, num_moves)
+    _require("count", count, torch.int32, 1)
+    if num_moves > 64:
+        raise ValueError(f"sources: expected at most 64, got {num_moves}")
+    if _has_kernel(keys):
+        from ooospec.triton_kernels.kv_compact import kv_compact as launch
+
+        launch(keys, values, sources, targets, count)
+        return
+    moves = int(count)
+    for cached in (keys, values):
+        cached[:, targets[:moves]] = cached[:, sources[:moves]]

@@ -46,6 +46,71 @@ def tree_attention_ref(
     return output
 
 
+def seen_slots_ref(
+    positions: torch.Tensor,
+    mask: torch.Tensor,
+    sequences: torch.Tensor,
+    slots: torch.Tensor,
+    lengths: torch.Tensor,
+    page_table: torch.Tensor,
+    page: int = 64,
+) -> list[torch.Tensor]:
+    """Flat slots of positions 0 to p as each row of a launch sees them; none for padding rows.
+
+    Arguments as in `ops.LaunchRows`. A position is read from the sequence if it is committed, else
+    from the row or ancestor that stands at it.
+    """
+    found = []
+    for row, sequence in enumerate(sequences.tolist()):
+        if sequence < 0:
+            found.append(torch.empty(0, dtype=torch.int64))
+            continue
+        length = min(int(lengths[sequence]), int(positions[row]) + 1)
+        committed = torch.arange(length)
+        pages = page_table[sequence].cpu().long()[committed // page]
+        drafted = {}
+        for other, position in enumerate(positions.tolist()):
+            if int(mask[row]) >> other & 1 and position >= length:
+                drafted[position] = int(slots[other])
+        behind = [drafted[position] for position in range(length, int(positions[row]) + 1)]
+        found.append(torch.cat((pages * page + committed % page, torch.tensor(behind).long())))
+    return found
+
+
+def paged_attention_ref(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    seen: list[torch.Tensor],
+    *,
+    scaling: float,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
+    """Attention of each row by itself over paged keys and values, in float64.
+
+    query: [N, H, D]; keys, values: [slots, G, D]; seen: of each row, as of `seen_slots_ref`.
+    Returns float64[N, H, D of values].
+    """
+    output = torch.zeros(*query.shape[:2], values.shape[2], dtype=torch.float64)
+    for row, slots in enumerate(seen):
+        if not len(slots):
+            continue
+        positions = torch.arange(len(slots))
+        output[row : row + 1] = tree_attention_ref(
+            query[row : row + 1],
+            keys[slots],
+            values[slots],
+            positions[-1:],
+            positions,
+            torch.ones(1, len(slots), dtype=torch.bool),
+            scaling=scaling,
+            window=window,
+            softcap=softcap,
+        )
+    return output
+
+
 def kv_compact_ref(cached: torch.Tensor, length: int, rows: list[int]) -> torch.Tensor:
     """Moves rows of the last launch behind the committed part.
 
