@@ -15,7 +15,7 @@ from ooospec.draft import Drafter, DraftStore, TargetText
 from ooospec.hints import HintRouter
 from ooospec.methods import METHODS, method
 from ooospec.replay import replay, slot_records
-from ooospec.sources import SourceRequest, SourceState, WeightedPath, load_source
+from ooospec.sources import Source, SourceRequest, SourceState, WeightedPath, load_source
 
 END = 256
 TOOLS = [
@@ -249,6 +249,32 @@ def test_a_rollback_a_round_does_not_wear_a_source_out() -> None:
         drafter.commit([ord("z")])
     drafter.commit([ord("\n")])
     assert len(replay(drafter, answer())) <= 4
+
+
+class Wrong:
+    """A source that is always sure, and always wrong."""
+
+    def begin(self, request: SourceRequest) -> None: ...
+
+    def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
+        return [WeightedPath(list(b"~~~~~~~~")[:budget], 0.95)]
+
+    def commit(self, tokens: Sequence[int]) -> None: ...
+
+
+@pytest.mark.parametrize("row_us", [0.0, 15.0, 60.0])
+@pytest.mark.parametrize("sources", [[], [Wrong()]])
+def test_wrong_drafts_lose_little_time(row_us: float, sources: list[Source]) -> None:
+    """Where each row costs time: no more than two rounds and a fiftieth, the first answer's too."""
+    costs = [100.0 + row_us * row for row in range(64)]
+    text = list(b"Bread is baked of flour, water, salt and yeast. Knead it well, let it rise for")
+    for _ in range(2):
+        drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1], costs_us=costs, sources=sources)
+        for record in slot_records(1, [CALL], TOOLS):
+            drafter.offer_hint(record)
+        taken = sum(costs[one.nodes - 1] for one in replay(drafter, text))
+        plain = costs[0] * (len(text) - 1)
+        assert taken <= plain * 1.02 + 2 * costs[0]
 
 
 def test_ids_outside_the_vocabulary_are_refused() -> None:

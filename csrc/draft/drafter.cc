@@ -304,8 +304,16 @@ const DraftTree& Drafter::propose(int budget) {
     if (options_.recycler) propose_recycler();
     for (std::size_t i = 0; i < num_proposals_; ++i) insert(proposals_[i]);
   }
-  tree_.prune(tree_.best_size(budget, cost_us_));
+  tree_.prune(num_worth_running(budget));
   return tree_;
+}
+
+// Returns the number of nodes that commits most in a time, among those that cannot lose too much.
+int Drafter::num_worth_running(int budget) const {
+  if (cost_us_.empty() || tree_.size() == 1) return tree_.best_size(budget, cost_us_);
+  const float hit = std::ranges::max(tree_.probabilities().subspan(1));
+  const std::size_t num_allowed = allowance_.num_rows(cost_us_, hit);
+  return tree_.best_size(budget, std::span(cost_us_).first(num_allowed));
 }
 
 // Counts for every path how far the committed tokens went along it.
@@ -336,6 +344,10 @@ void Drafter::commit(std::span<const TokenId> tokens) {
                           vocab_->size(), "), got ", token);
   }
   judge(tokens);
+  // The first token comes from prefill.
+  if (!cost_us_.empty() && !answer_.empty()) {
+    allowance_.settle(cost_us_, static_cast<std::size_t>(tree_.size()), tokens.size());
+  }
   for (const TokenId token : tokens) {
     answer_.push_back(token);
     last_token_ = token;

@@ -15,6 +15,7 @@
 #include "call/tool_schema.h"
 #include "common/types.h"
 #include "common/vocab.h"
+#include "draft/allowance.h"
 #include "draft/calibration.h"
 #include "draft/draft_memory.h"
 #include "draft/token_path.h"
@@ -111,6 +112,7 @@ class Drafter {
   void label_text(const TextPath& text, Proposal& proposal) const;
   void insert(Proposal& proposal);
   int node_before(const Proposal& proposal) const;
+  int num_worth_running(int budget) const;
   void judge(std::span<const TokenId> committed);
 
   std::shared_ptr<const Vocab> vocab_;
@@ -127,6 +129,7 @@ class Drafter {
   SuffixIndex::Cursor memory_cursor_;
   DraftTree tree_;
   std::vector<float> cost_us_;
+  Allowance allowance_;
   TokenId last_token_ = -1;
   std::vector<TokenId> answer_;
   std::vector<TextPath> texts_;

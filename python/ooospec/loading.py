@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from jinja2.exceptions import TemplateError
-from rich.progress import track
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
 from ooospec.backends.load import load_backend
-from ooospec.config import MAX_NODES, EngineConfig
+from ooospec.config import EngineConfig
+from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.engine import Engine, Request
 from ooospec.formats import tool_set
@@ -43,7 +44,6 @@ PROBE_TOOL = {
     },
 }
 PROBE_CALL = {"name": "probe_tool", "arguments": {"first": "a b", "second": 12}}
-COST_ROWS = (1, 2, 4, 8, 16, 32, 64)  # sizes of a round whose time is measured
 TEMPLATE_SHARE = 0.6  # of the first answers' calls are thought to be written as the template shows
 
 
@@ -86,21 +86,32 @@ def call_styles(tokenizer: Any) -> list[_C.StyleGuess]:
 
 @dataclass
 class RequestDrafter:
-    """A drafter that looks for hints before each proposal; what the engine runs."""
+    """A drafter that looks for hints before each proposal and clocks the rounds; what the engine
+    runs.
+    """
 
     drafter: Drafter
     request_id: int
     router: HintRouter | None
+    costs: RoundCosts | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
+    _under_way: tuple[int, float] | None = None  # rows and start of the round
 
     def propose(self, budget: int) -> DraftTree:
         """See Drafter.propose."""
         if self.router is not None:
             self.router.poll()
-        return self.drafter.propose(budget)
+        tree = self.drafter.propose(budget)
+        if self.costs is not None:
+            self._under_way = (len(tree), time.perf_counter())
+        return tree
 
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
         """See Drafter.commit."""
+        if self.costs is not None and self._under_way is not None:
+            num_rows, start = self._under_way
+            self.costs.observe(num_rows, (time.perf_counter() - start) * 1e6)
+            self._under_way = None
         self.drafter.commit(tokens, top8)
 
     @property
@@ -120,15 +131,14 @@ class Drafting:
     """Makes the drafters of an engine's requests.
 
     text: the target's text side. store: what outlives a request.
-    costs_us: float[64], time of a round of 1..64 rows; None: rows are free (every tree is as large
-    as it may be).
+    costs: of rounds by their rows; None: rows are free (every tree is as large as it may be).
     sources: classes of sources from outside; each joins every method but `ar`.
     router: of the sidecar's hints, or None.
     """
 
     text: TargetText
     store: DraftStore
-    costs_us: Sequence[float] | None = None
+    costs: RoundCosts | None = None
     sources: Sequence[type] = ()
     router: HintRouter | None = None
 
@@ -160,7 +170,7 @@ class Drafting:
             method,
             request.prompt_ids,
             memory=self.store.memory(method.name, request.tenant),
-            costs_us=self.costs_us,
+            costs_us=None if self.costs is None else self.costs.curve(),
             sources=sources,
             messages=request.messages or [],
         )
@@ -171,12 +181,12 @@ class Drafting:
             and bool(request.messages)
         )
         if not asks:
-            return RequestDrafter(drafter, request.request_id, None)
+            return RequestDrafter(drafter, request.request_id, None, self.costs)
         assert self.router is not None
         assert request.messages is not None
         arrivals = self.router.open(request.request_id, drafter)
         self.router.sidecar.ask(request.request_id, request.messages, request.tools or [])
-        return RequestDrafter(drafter, request.request_id, self.router, arrivals)
+        return RequestDrafter(drafter, request.request_id, self.router, self.costs, arrivals)
 
 
 def load(
@@ -191,7 +201,7 @@ def load(
     sidecar_device: str | None = None,
     sidecar_dtype: str | None = None,
     sources: Sequence[str | type] = (),
-    cost_model: bool = True,
+    cost_model: bool | RoundCosts = True,
     config: EngineConfig | None = None,
     progress: bool = False,
 ) -> Engine:
@@ -205,8 +215,8 @@ def load(
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
     method but `ar`.
-    cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows);
-    off: trees are as large as they may be.
+    cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows) or
+    given; off: trees are as large as they may be.
     Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in
     its status.
     """
@@ -240,18 +250,22 @@ def load(
         call_styles(backend.tokenizer),
         backend.tokenizer,
     )
-    costs = measure_costs(backend, progress) if cost_model else None
+    costs: RoundCosts | None = None
+    if isinstance(cost_model, RoundCosts):
+        costs = cost_model
+    elif cost_model:
+        costs = measure_costs(backend, progress)
     drafting = Drafting(
         text,
         DraftStore(text),
-        costs_us=None if costs is None else rising_costs(costs),
+        costs=costs,
         sources=from_outside,
         router=None if running is None else HintRouter(running),
     )
     if running is not None and costs is not None and hasattr(running, "set_target"):
         running.set_target(
             Target(
-                CostCurve(COST_ROWS, tuple(costs)),
+                CostCurve(COST_ROWS, tuple(costs.measured())),
                 backend.chunk,
                 backend.context_limit,
                 shared=shared_compute(running, backend),
@@ -269,24 +283,6 @@ def end_token(backend: Backend) -> int:
     if own in backend.eos_ids:
         return int(own)
     return min(backend.eos_ids, default=-1)
-
-
-def measure_costs(backend: Backend, progress: bool = False) -> list[float]:
-    """Returns the microseconds of a round of each of COST_ROWS rows."""
-    costs = []
-    for count in track(COST_ROWS, "measuring rounds", disable=not progress, transient=True):
-        costs += backend.measure_costs([count])
-    return costs
-
-
-def rising_costs(costs: Sequence[float]) -> list[float]:
-    """Returns float[64]: the time of a round of 1..64 rows, each taken as that of the next larger
-    measured one.
-    """
-    return [
-        costs[next(i for i, rows in enumerate(COST_ROWS) if rows >= num_rows)]
-        for num_rows in range(1, MAX_NODES + 1)
-    ]
 
 
 def shared_compute(sidecar: Any, backend: Backend) -> float:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a round costs by its rows: measured before the first request, corrected by every round."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from rich.progress import track
+
+from ooospec.backends.base import Backend
+from ooospec.config import MAX_NODES
+
+COST_ROWS = (1, 2, 4, 8, 16, 32, 64)  # sizes of a round whose time is measured
+MAX_REPEATS = 3
+SCALE_STEP = 0.2  # of a round's deviation goes to all sizes: the machine is busy, the context long
+OWN_STEP = 0.05  # and this to its own
+MOST = 2.0  # a round that took longer by more counts as this: somebody else ran
+
+
+class RoundCosts:
+    """Microseconds of a round of each of COST_ROWS rows. Safe to share among threads.
+
+    Trees depend on the ratios between sizes alone.
+    """
+
+    def __init__(self, measured_us: Sequence[float]) -> None:
+        """measured_us: float[len(COST_ROWS)], above 0."""
+        if len(measured_us) != len(COST_ROWS) or min(measured_us) <= 0:
+            raise ValueError(
+                f"costs: expected {len(COST_ROWS)} times above 0, got {list(measured_us)}"
+            )
+        self._us = list(measured_us)
+        self._lock = threading.Lock()
+
+    def observe(self, num_rows: int, us: float) -> None:
+        """Counts a round of `num_rows` rows in [1, 64] that took `us` > 0 microseconds."""
+        with self._lock:
+            own = _size_of(num_rows)
+            off = min(MOST, max(1 / MOST, us / self._us[own]))
+            for size in range(len(self._us)):
+                self._us[size] *= off ** (SCALE_STEP + (OWN_STEP if size == own else 0.0))
+
+    def measured(self) -> list[float]:
+        """Returns float[len(COST_ROWS)], the present estimates."""
+        with self._lock:
+            return list(self._us)
+
+    def curve(self) -> list[float]:
+        """Returns float[64]: the time of a round of 1..64 rows, each taken as that of the next
+        larger size; never falling, since fewer rows can be padded.
+        """
+        least = self.measured()
+        for size in range(len(least) - 2, -1, -1):
+            least[size] = min(least[size], least[size + 1])
+        return [least[_size_of(num_rows)] for num_rows in range(1, MAX_NODES + 1)]
+
+
+def measure_costs(backend: Backend, progress: bool = False) -> RoundCosts:
+    """Times rounds of each of COST_ROWS rows. What else the machine does makes rounds longer, never
+    shorter: times that cannot be right are taken again, and so is that of a single row, by which
+    all others are judged.
+    """
+    shown = track(COST_ROWS, "measuring rounds", disable=not progress, transient=True)
+    best = [backend.measure_costs([count])[0] for count in shown]
+    for _ in range(MAX_REPEATS):
+        for size in {0, *_doubtful(best)}:
+            best[size] = min(best[size], backend.measure_costs([COST_ROWS[size]])[0])
+        if not _doubtful(best):
+            break
+    return RoundCosts(best)
+
+
+def _doubtful(us: Sequence[float]) -> list[int]:
+    """Returns the sizes that took longer than the next larger one, or than half of it twice."""
+    longer = [size for size in range(len(us) - 1) if us[size] > us[size + 1]]
+    return longer + [size for size in range(1, len(us)) if us[size] > 2 * us[size - 1]]
+
+
+def _size_of(num_rows: int) -> int:
+    return next(i for i, rows in enumerate(COST_ROWS) if rows >= num_rows)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Costs of rounds: measured beside other work, corrected by the rounds themselves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+import ooospec
+from ooospec.backends.load import load_backend
+from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
+from tiny_models import tiny_model, tiny_tokenizer
+
+TRUE_US = [300.0, 500.0, 570.0, 660.0, 860.0, 1100.0, 1600.0]
+
+
+def measured_with(noise: dict[tuple[int, int], float]) -> list[float]:
+    """Returns what is measured where the k-th time of n rows is longer by noise[n, k]."""
+    taken = dict.fromkeys(COST_ROWS, 0)
+
+    def measure(counts: list[int]) -> list[float]:
+        (count,) = counts
+        taken[count] += 1
+        return [TRUE_US[COST_ROWS.index(count)] * noise.get((count, taken[count]), 1.0)]
+
+    return measure_costs(SimpleNamespace(measure_costs=measure)).measured()
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {},
+        {(1, 1): 1.6},  # passes for a small gain of speculation, were it not taken again
+        {(1, 1): 9.0, (1, 2): 9.0},
+        {(8, 1): 3.0},
+        {(4, 1): 2.0, (4, 2): 2.0, (32, 1): 4.0},
+    ],
+)
+def test_what_else_runs_does_not_bend_the_curve(noise: dict[tuple[int, int], float]) -> None:
+    assert measured_with(noise) == TRUE_US
+
+
+def test_a_curve_never_falls() -> None:
+    """Fewer rows can be padded: the cliff of a library at some size is not for us."""
+    costs = RoundCosts([391.0, 600.0, 825.0, 786.0, 960.0, 1375.0, 2007.0])
+    curve = costs.curve()
+    assert len(curve) == 64
+    assert [curve[n - 1] for n in (1, 2, 3, 4, 5, 8, 9, 33, 64)] == [
+        391, 600, 786, 786, 786, 786, 960, 2007, 2007,
+    ]  # fmt: skip
+
+
+def test_rounds_correct_what_was_measured() -> None:
+    costs = RoundCosts(TRUE_US)
+    for _ in range(40):  # one row took twice the time when it was measured, say
+        costs.observe(1, 150.0)
+        costs.observe(16, 860.0)
+    now = costs.measured()
+    assert now[4] / now[0] == pytest.approx(860 / 150, rel=0.1)
+
+
+def test_a_slow_spell_leaves_the_ratios_alone() -> None:
+    """Longer contexts and busy machines slow all sizes down, of which only some are seen."""
+    costs = RoundCosts(TRUE_US)
+    for _ in range(60):
+        costs.observe(1, 3 * 300.0)
+    now = costs.measured()
+    assert now[0] == pytest.approx(900, rel=0.05)
+    assert now[4] / now[0] == pytest.approx(860 / 300, rel=0.25)
+    costs.observe(16, 1e9)  # the machine slept
+    assert costs.measured()[4] / now[4] < 1.2
+
+
+@pytest.mark.parametrize("us", [[1.0], [1.0] * 6 + [0.0]])
+def test_costs_that_are_none(us: list[float]) -> None:
+    with pytest.raises(ValueError, match="costs: expected 7 times above 0"):
+        RoundCosts(us)
+
+
+def test_an_engine_clocks_its_rounds() -> None:
+    costs = RoundCosts([1e9] * 7)  # no model is as slow
+    backend = load_backend(tiny_model("qwen2"), tokenizer=tiny_tokenizer())
+    engine = ooospec.load(backend, cost_model=costs)
+    engine.generate([{"role": "user", "content": "hi"}], method="toolspec", max_tokens=20)
+    assert max(costs.measured()) < 1e9
