@@ -40,9 +40,20 @@ class Lane:
         self.answer = item
         return True
 
-    def total(self, clock: str = "wall") -> float:
-        """Seconds from the request to its end."""
-        return sum(getattr(self, clock))
+    @property
+    def time(self) -> float:
+        """Seconds so far."""
+        return sum(self.wall)
+
+    def prefill(self, clock: str = "wall") -> float:
+        """Seconds of the target's prefill in the first step of an engine's answer."""
+        return float(getattr(self, clock)[0] - self.start_up())
+
+    def start_up(self) -> float:
+        """Seconds of the first step that were not prefill: rendering, a drafter, asking a
+        sidecar.
+        """
+        return float(self.wall[0] - self.answer.metrics.prefill_seconds)
 
     def decode(self, clock: str = "wall") -> float:
         """Seconds behind the first token."""
@@ -54,7 +65,7 @@ def run_lanes(lanes: Mapping[str, Iterator[Any]]) -> dict[str, Lane]:
     found = {name: Lane(steps) for name, steps in lanes.items()}
     under_way = list(found.values())
     while under_way:
-        lane = min(under_way, key=Lane.total)
+        lane = min(under_way, key=lambda lane: lane.time)
         if not lane.step():
             under_way.remove(lane)
     return found

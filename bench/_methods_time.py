@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -91,27 +92,48 @@ class Subjects:
             engine.close()
 
 
+@dataclass(frozen=True)
+class Pair:
+    """An answer and the plain one that it is compared with.
+
+    Prefill is the same launches in both: the shorter one counts for both, so that other work on
+    the machine meanwhile does not.
+    """
+
+    plain: Lane
+    own: Lane
+
+    def decode_gain(self, clock: str) -> float:
+        return self.plain.decode(clock) / self.own.decode(clock)
+
+    def total_gain(self, clock: str) -> float:
+        prefill = min(self.plain.prefill(clock), self.own.prefill(clock))
+        plain, own = (
+            lane.start_up() + prefill + lane.decode(clock) for lane in (self.plain, self.own)
+        )
+        return plain / own
+
+
 def run_request(
     subjects: Subjects, row: dict[str, Any], number: int
-) -> dict[str, tuple[Lane, Lane]]:
-    """Returns for each case the lanes of what it is compared with and of its own."""
-    pairs = {}
+) -> tuple[Lane, dict[str, Pair]]:
+    """Returns Hugging Face's answer and those of each case; `ar` is paired with itself."""
     plain = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar")})
     if plain["HF"].answer != plain["ar"].answer.token_ids:
         raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
-    pairs["ar"] = (plain["HF"], plain["ar"])
+    pairs = {"ar": Pair(plain["ar"], plain["ar"])}
     subjects.sidecars["perfect hints"].calls = plain_calls(plain["ar"].answer)
     subjects.sidecars["all hints wrong"].calls = wrong_calls(row)
     lanes = {case: subjects.steps(row, "ooo", case) for case in HINTED}
     hinted = run_lanes({"ar": subjects.steps(row, "ar"), **lanes})
-    pairs |= {case: (hinted["ar"], hinted[case]) for case in HINTED}
+    pairs |= {case: Pair(hinted["ar"], hinted[case]) for case in HINTED}
     for case, asked in (("no tools", row | {"tools": []}), ("prose", row | prose(number))):
         both = run_lanes({name: subjects.steps(asked, name, case) for name in ("ar", "ooo")})
-        pairs[case] = (both["ar"], both["ooo"])
-    for case, (one, other) in pairs.items():
-        if case != "ar" and one.answer.token_ids != other.answer.token_ids:
+        pairs[case] = Pair(both["ar"], both["ooo"])
+    for case, pair in pairs.items():
+        if pair.plain.answer.token_ids != pair.own.answer.token_ids:
             raise SystemExit(f"{row['id']}: {case}: ooo differs from ar")
-    return pairs
+    return plain["HF"], pairs
 
 
 def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -124,51 +146,40 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
     for rows, cost_us in zip(COST_ROWS, subjects.costs.measured(), strict=True):
         report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
     subjects.warm_up()
-    pairs: dict[str, list[tuple[Lane, Lane]]] = {}
+    peers: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
+    pairs: dict[str, list[Pair]] = {}
     for number, (_, row) in enumerate(requests):
-        found = run_request(subjects, row, number)
-        print_request(row["id"], found)
+        hugging_face, found = run_request(subjects, row, number)
+        plain = found.pop("ar").own
+        for clock in CLOCKS:
+            peers[clock].append(plain.decode(clock) / hugging_face.decode(clock))
+        print(
+            f"{row['id']}: ar / Hugging Face {peers['wall'][-1]:.3f} (cpu {peers['cpu'][-1]:.3f})"
+        )
         for case, pair in found.items():
-            if case != "perfect hints" or pair[0].answer.tool_calls:
+            print_pair(case, pair)
+            if case != "perfect hints" or pair.plain.answer.tool_calls:
                 pairs.setdefault(case, []).append(pair)
     subjects.close()
     for clock in CLOCKS:
-        add_ratios(report, pairs, clock)
+        of_peers = statistics.median(peers[clock])
+        report.add(f"ar, time a token, {clock}", "p50", of_peers, "x Hugging Face")
+        for case, both in pairs.items():
+            decoding = [pair.decode_gain(clock) for pair in both]
+            total = [pair.total_gain(clock) for pair in both]
+            report.add(f"{case}, decoding, {clock}", "p50", statistics.median(decoding), "x ar")
+            report.add(f"{case}, in total, {clock}", "p50", statistics.median(total), "x ar")
+            report.add(f"{case}, in total, {clock}", "p95", quantile(total, 0.05), "x ar")
 
 
-def add_ratios(report: Report, pairs: dict[str, list[tuple[Lane, Lane]]], clock: str) -> None:
-    """Adds medians and tails of what `pairs` took by one clock."""
-    for case, both in pairs.items():
-        if case == "ar":
-            ratios = [ar.decode(clock) / hf.decode(clock) for hf, ar in both]
-            report.add(
-                f"ar, time a token, {clock}", "p50", statistics.median(ratios), "x Hugging Face"
-            )
-            continue
-        if case == "perfect hints":
-            ratios = [ar.decode(clock) / ooo.decode(clock) for ar, ooo in both]
-            report.add(f"{case}, decoding, {clock}", "p50", statistics.median(ratios), "x ar")
-        ratios = [ar.total(clock) / ooo.total(clock) for ar, ooo in both]
-        report.add(f"{case}, in total, {clock}", "p50", statistics.median(ratios), "x ar")
-        report.add(f"{case}, in total, {clock}", "p95", quantile(ratios, 0.05), "x ar")
-
-
-def print_request(row_id: str, pairs: dict[str, tuple[Lane, Lane]]) -> None:
-    """Shows tokens, and of each case rounds and speed in total and in decoding."""
-    hugging_face, ar = pairs["ar"]
+def print_pair(case: str, pair: Pair) -> None:
+    """Shows tokens, rounds, and gains in total and in decoding."""
+    answer = pair.own.answer
+    rounds = answer.metrics.rounds
     print(
-        f"{row_id}: {len(hugging_face.answer)} tokens, first after {ar.wall[0]:.2f} s, "
-        f"ar / HF {ar.decode() / hugging_face.decode():.3f}"
+        f"    {case:<24} {len(answer.token_ids):>3} tokens {len(rounds):>3} rounds "
+        f"{sum(one.num_rows for one in rounds):>4} rows; "
+        f"decoding x{pair.decode_gain('wall'):.3f} (cpu x{pair.decode_gain('cpu'):.3f}), "
+        f"in total x{pair.total_gain('wall'):.3f} (cpu x{pair.total_gain('cpu'):.3f})",
+        flush=True,
     )
-    for case, (plain, other) in pairs.items():
-        if case == "ar":
-            continue
-        rounds = other.answer.metrics.rounds
-        num_rows = sum(one.num_rows for one in rounds)
-        total, cpu = (plain.total(clock) / other.total(clock) for clock in CLOCKS)
-        print(
-            f"    {case:<24} {len(other.answer.token_ids):>3} tokens {len(rounds):>3} rounds "
-            f"{num_rows:>4} rows; total x{total:.3f} (cpu x{cpu:.3f}), "
-            f"decoding x{plain.decode() / other.decode():.3f}",
-            flush=True,
-        )
