@@ -223,6 +223,32 @@ def test_hints_of_any_length_and_shape_do_no_harm() -> None:
         drafter.commit([ids[done]])
 
 
+class Wrong:
+    """A source that is always sure, and always wrong."""
+
+    def begin(self, request: SourceRequest) -> None: ...
+
+    def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
+        return [WeightedPath(list(b"~~~~~~~~")[:budget], 0.95)]
+
+    def commit(self, tokens: Sequence[int]) -> None: ...
+
+
+def test_a_draft_that_is_too_long_is_cut_and_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    """C11: the tree holds what it may, and one line says so."""
+
+    class Long(Wrong):
+        def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
+            return [WeightedPath([ord("~")] * 5000, 0.95)]
+
+    drafter = Drafter(byte_text(), TOOLS, METHODS["pld"], [1], sources=[Long()])
+    with caplog.at_level("INFO", "ooospec"):
+        assert [len(drafter.propose(budget)) for budget in (64, 16, 1)] == [64, 16, 1]
+    assert caplog.messages == [
+        "a draft of 5000 tokens by Long is cut to the 63 that a round may hold"
+    ]
+
+
 def test_an_encoder_that_lies_costs_drafts_only() -> None:
     """E06, E07, E11: tokens that do not spell the text are not drafted."""
     text = byte_text()
@@ -249,17 +275,6 @@ def test_a_rollback_a_round_does_not_wear_a_source_out() -> None:
         drafter.commit([ord("z")])
     drafter.commit([ord("\n")])
     assert len(replay(drafter, answer())) <= 4
-
-
-class Wrong:
-    """A source that is always sure, and always wrong."""
-
-    def begin(self, request: SourceRequest) -> None: ...
-
-    def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
-        return [WeightedPath(list(b"~~~~~~~~")[:budget], 0.95)]
-
-    def commit(self, tokens: Sequence[int]) -> None: ...
 
 
 @pytest.mark.parametrize("row_us", [0.0, 15.0, 60.0])

@@ -248,6 +248,41 @@ def test_positions_and_lengths_follow_what_was_accepted() -> None:
     assert committed == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("answer", "max_tokens", "reason"),
+    [
+        ('{"name": "get_weather", "arguments": {"city": "Paris"}}', 60, "tool_calls"),
+        ('{"name": "get_weather", "arguments": {"city": "Paris"}}', 8, "length"),
+        ('{"name": "another", "arguments": {"city": "Paris"}}', 60, "stop"),
+        ("Paris.", 60, "stop"),
+    ],
+)
+def test_an_answer_with_calls_says_so(answer: str, max_tokens: int, reason: str) -> None:
+    """The target is made to write `answer`: its logits are raised where they are to win."""
+    engine = make_engine("qwen2")
+    tools = [{"type": "function", "function": {"name": "get_weather"}}]
+    messages = [{"role": "user", "content": "hi"}]
+    start = len(engine.prompt_ids(messages, tools))
+    assert engine.tokens is not None
+    script = [*engine.tokens.encode(answer), min(engine.backend.eos_ids)]
+    forward = engine.backend.forward
+
+    @torch.inference_mode()
+    def scripted(segments: Any) -> Any:
+        found = forward(segments)
+        for segment, logits in zip(segments, found, strict=True):
+            for back in range(1, len(logits) + 1):  # of a prefill, only the last row has logits
+                written = segment.positions[-back] + 1 - start
+                if written >= 0:
+                    logits[-back, script[written]] = 1e9
+        return found
+
+    engine.backend.forward = scripted  # type: ignore[method-assign]
+    got = engine.generate(messages, tools, method="ar", max_tokens=max_tokens)
+    assert got.finish_reason == reason
+    assert bool(got.tool_calls) is (reason == "tool_calls")
+
+
 def test_no_row_lies_behind_the_last_token_there_may_be() -> None:
     """C01: near the end of the context or of max_tokens the drafts get shallower."""
     for engine, max_tokens in (

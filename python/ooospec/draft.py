@@ -5,6 +5,7 @@ outside.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from ooospec._core import _C
 from ooospec.formats import tool_set
 from ooospec.methods import Method
 from ooospec.sources import MAX_SOURCES, Source, SourceRequest, SourceState
+
+logger = logging.getLogger("ooospec")
 
 DraftTree = _C.DraftTree
 MEMORY_BYTES = 256 << 20  # cap of the index over earlier answers of one (method, tenant)
@@ -93,6 +96,7 @@ class Drafter:
     sources: Sequence[Source] = ()
     messages: Sequence[dict[str, Any]] = ()
     answer: list[int] = field(default_factory=list, init=False)
+    _cut_noted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_SOURCES:
@@ -132,7 +136,16 @@ class Drafter:
         """
         for number, source in enumerate(self.sources if budget > 1 else ()):
             for path in source.propose(SourceState(self.prompt, self.answer), budget - 1):
-                self.core.add_path(number, list(path.tokens)[: budget - 1], path.probability)
+                tokens = list(path.tokens)
+                if len(tokens) >= budget and not self._cut_noted:
+                    self._cut_noted = True
+                    logger.info(
+                        "a draft of %d tokens by %s is cut to the %d that a round may hold",
+                        len(tokens),
+                        type(source).__name__,
+                        budget - 1,
+                    )
+                self.core.add_path(number, tokens[: budget - 1], path.probability)
         return self.core.propose(budget)
 
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:

@@ -65,7 +65,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class Generation:
-    """A finished answer. sources: who drafted each of token_ids (0: the target wrote it alone)."""
+    """A finished answer.
+
+    sources: who drafted each of token_ids (0: the target wrote it alone).
+    finish_reason: as OpenAI has it: "tool_calls" for an answer with calls that came to its end.
+    """
 
     text: str
     token_ids: list[int]
@@ -282,14 +286,12 @@ class Engine:
         output = loop.output
         assert output.finish_reason is not None
         usage = Usage(len(request.prompt_ids), len(output.token_ids), cached_tokens)
+        calls = answer_calls(output.text, request.tools)
+        reason: FinishReason = output.finish_reason
+        if calls and reason == "stop":
+            reason = "tool_calls"
         return Generation(
-            output.text,
-            output.token_ids,
-            loop.sources,
-            output.finish_reason,
-            usage,
-            loop.metrics,
-            answer_calls(output.text, request.tools),
+            output.text, output.token_ids, loop.sources, reason, usage, loop.metrics, calls
         )
 
 
