@@ -73,6 +73,8 @@ ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_retokenise.py --smoke --tokenizer qwen=$(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_survival.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
+	for mode in rounds time; do $(BIN)/python bench/bench_methods.py --mode $$mode --smoke \
+	  --target $(SMALL) --sidecar $(SMALL) --data $(OOOSPEC_DATA) --max-tokens 48 || exit 1; done
 endif
 
 # --- checks ---------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from _lockstep import Lane, hugging_face_steps, run_lanes
 from _sidecars import RecordedSidecar, plain_calls, wrong_calls
 from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
-from ooospec.costs import COST_ROWS, measure_costs
+from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
 
-CACHE_TOKENS = 6144  # of each engine: the longest prompt and its answer
+CACHE_TOKENS = 16384  # five answers side by side
 CLOCKS = ("wall", "cpu")
 HINTED = ("perfect hints", "all hints wrong", "sidecar dead", "live sidecar, wave=auto")
 QUESTIONS = (
@@ -43,9 +43,10 @@ def prose(number: int) -> dict[str, Any]:
 
 
 class Subjects:
-    """One model: Hugging Face's own, and an engine for each case, so that none learns of another.
+    """One model: Hugging Face's own, and an engine in which each case is a method of its own, so
+    that none learns of another's answers.
 
-    The engines' model has modules and attention of its own and shares the weights.
+    The engine's model has modules and attention of its own and shares the weights.
     """
 
     def __init__(self, args: Any) -> None:
@@ -56,7 +57,9 @@ class Subjects:
         tokenizer = AutoTokenizer.from_pretrained(args.target)
         self.backend = load_backend(copy.deepcopy(self.model, shared), tokenizer=tokenizer)
         self.max_tokens = args.max_tokens
+        self.costs = measure_costs(self.backend)
         self.sidecars = {name: RecordedSidecar() for name in HINTED[:2]}
+        self.engine = self._load(None, CACHE_TOKENS)
         sidecars: dict[str, Any] = {
             **self.sidecars,
             "sidecar dead": RecordedSidecar(status="dead: killed"),
@@ -64,31 +67,33 @@ class Subjects:
             "no tools": RecordedSidecar(),
             "prose": RecordedSidecar(),
         }
-        config = EngineConfig(prefix_cache=False, cache_tokens=CACHE_TOKENS)
-        self.costs = measure_costs(self.backend)
-        self.engines = {
-            name: ooospec.load(self.backend, sidecar=sidecar, config=config, cost_model=self.costs)
-            for name, sidecar in sidecars.items()
-        }
+        self.cases = {name: self._load(sidecar, 16) for name, sidecar in sidecars.items()}
+        for name, engine in self.cases.items():
+            self.engine.methods[name] = engine.methods["ooo"]
 
-    def steps(self, row: dict[str, Any], method: str, case: str = "prose") -> Iterator[Any]:
+    def _load(self, sidecar: Any, cache_tokens: int) -> Any:
+        config = EngineConfig(cache_tokens=cache_tokens)
+        costs = RoundCosts(self.costs.measured())
+        return ooospec.load(self.backend, sidecar=sidecar, config=config, cost_model=costs)
+
+    def steps(self, row: dict[str, Any], method: str) -> Iterator[Any]:
         """Yields after each step of an answer; the answer last."""
-        return self.engines[case].stream(
+        return self.engine.stream(
             row["messages"], row["tools"], method=method, max_tokens=self.max_tokens
         )
 
     def hugging_face(self, row: dict[str, Any]) -> Iterator[list[int]]:
         """Yields the tokens so far after each one of Hugging Face `generate`."""
-        prompt_ids = self.engines["prose"].prompt_ids(row["messages"], row["tools"])
+        prompt_ids = self.engine.prompt_ids(row["messages"], row["tools"])
         return hugging_face_steps(self.model, prompt_ids, self.max_tokens, self.backend.eos_ids)
 
     def warm_up(self) -> None:
         """Lets all code run once; nothing is learnt of calls."""
-        for engine in self.engines.values():
-            engine.generate([{"role": "user", "content": "Hi"}], method="ooo", max_tokens=3)
+        for method in self.engine.methods:
+            self.engine.generate([{"role": "user", "content": "Hi"}], method=method, max_tokens=3)
 
     def close(self) -> None:
-        for engine in self.engines.values():
+        for engine in self.cases.values():
             engine.close()
 
 
@@ -96,18 +101,19 @@ class Subjects:
 class Pair:
     """An answer and the plain one that it is compared with.
 
-    Prefill is the same launches in both: the shorter one counts for both, so that other work on
-    the machine meanwhile does not.
+    Prefill is the same launches in both: what it takes a token is timed once for a request, without
+    a cached prefix, and counts for both. prefill: seconds a token by clock.
     """
 
     plain: Lane
     own: Lane
+    prefill: dict[str, float]
 
     def decode_gain(self, clock: str) -> float:
         return self.plain.decode(clock) / self.own.decode(clock)
 
     def total_gain(self, clock: str) -> float:
-        prefill = min(self.plain.prefill(clock), self.own.prefill(clock))
+        prefill = self.prefill[clock] * self.own.answer.usage.prompt_tokens
         plain, own = (
             lane.start_up() + prefill + lane.decode(clock) for lane in (self.plain, self.own)
         )
@@ -116,24 +122,30 @@ class Pair:
 
 def run_request(
     subjects: Subjects, row: dict[str, Any], number: int
-) -> tuple[Lane, dict[str, Pair]]:
-    """Returns Hugging Face's answer and those of each case; `ar` is paired with itself."""
-    plain = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar")})
-    if plain["HF"].answer != plain["ar"].answer.token_ids:
+) -> tuple[Lane, Lane, dict[str, Pair]]:
+    """Returns Hugging Face's answer, the plain one beside it, and a pair for each case."""
+    first = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar")})
+    plain = first["ar"]
+    if first["HF"].answer != plain.answer.token_ids:
         raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
-    pairs = {"ar": Pair(plain["ar"], plain["ar"])}
-    subjects.sidecars["perfect hints"].calls = plain_calls(plain["ar"].answer)
+    usage = plain.answer.usage
+    num_new = usage.prompt_tokens - usage.cached_tokens
+    prefill = {clock: plain.prefill(clock) / num_new for clock in CLOCKS}
+    subjects.sidecars["perfect hints"].calls = plain_calls(plain.answer)
     subjects.sidecars["all hints wrong"].calls = wrong_calls(row)
-    lanes = {case: subjects.steps(row, "ooo", case) for case in HINTED}
-    hinted = run_lanes({"ar": subjects.steps(row, "ar"), **lanes})
-    pairs |= {case: Pair(hinted["ar"], hinted[case]) for case in HINTED}
-    for case, asked in (("no tools", row | {"tools": []}), ("prose", row | prose(number))):
-        both = run_lanes({name: subjects.steps(asked, name, case) for name in ("ar", "ooo")})
-        pairs[case] = Pair(both["ar"], both["ooo"])
+    asked = dict.fromkeys(HINTED, row) | {
+        "no tools": row | {"tools": []},
+        "prose": row | prose(number),
+    }
+    pairs = {}
+    for cases in (HINTED, ("no tools",), ("prose",)):
+        what = asked[cases[0]]
+        lanes = run_lanes({case: subjects.steps(what, case) for case in ("ar", *cases)})
+        pairs |= {case: Pair(lanes["ar"], lanes[case], prefill) for case in cases}
     for case, pair in pairs.items():
         if pair.plain.answer.token_ids != pair.own.answer.token_ids:
             raise SystemExit(f"{row['id']}: {case}: ooo differs from ar")
-    return plain["HF"], pairs
+    return first["HF"], plain, pairs
 
 
 def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]) -> None:
@@ -149,8 +161,7 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
     peers: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
     pairs: dict[str, list[Pair]] = {}
     for number, (_, row) in enumerate(requests):
-        hugging_face, found = run_request(subjects, row, number)
-        plain = found.pop("ar").own
+        hugging_face, plain, found = run_request(subjects, row, number)
         for clock in CLOCKS:
             peers[clock].append(plain.decode(clock) / hugging_face.decode(clock))
         print(
@@ -162,8 +173,8 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
                 pairs.setdefault(case, []).append(pair)
     subjects.close()
     for clock in CLOCKS:
-        of_peers = statistics.median(peers[clock])
-        report.add(f"ar, time a token, {clock}", "p50", of_peers, "x Hugging Face")
+        median = statistics.median(peers[clock])
+        report.add(f"ar, time a token, {clock}", "p50", median, "x Hugging Face")
         for case, both in pairs.items():
             decoding = [pair.decode_gain(clock) for pair in both]
             total = [pair.total_gain(clock) for pair in both]

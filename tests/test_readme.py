@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -52,6 +53,35 @@ def test_make_targets_exist() -> None:
 def test_files_that_are_named_exist() -> None:
     for name in re.findall(r"`((?:bench|csrc|python|tests)/[\w/.-]+)`", README):
         assert (ROOT / name).exists(), name
+
+
+# What the README says, and the committed row and format that it comes from.
+NUMBERS = [
+    ("methods_rounds", "toolspec", "rate", "| {:.1f} |"),
+    ("methods_rounds", "ooo", "rate", "| {:.1f} ("),
+    ("methods_rounds", "ooo / toolspec", "ratio", "({:.2f} x `toolspec`"),
+    ("methods_rounds", "ooo / toolspec", "low", "interval {:.2f} to"),
+    ("methods_rounds", "ooo / toolspec", "high", "to {:.2f})"),
+    ("methods_rounds", "ooo, perfect hints", "rate", "| {:.1f} |"),
+    ("methods_rounds", "all", "rows", "answers {:.0f} requests"),
+    ("methods_rounds", "all", "equal", "{:,.0f} tokens, all equal"),
+    ("host", "propose + commit, without the tokenizer", "p50", "takes {:.1f} us"),
+    ("host", "propose + commit, without the tokenizer", "p99", "and {:.0f} us"),
+    ("host", "tokenizer", "p50", "beside {:.0f} us in the tokenizer"),
+    ("hint_ring", "push + pop, clock included", "p50", "{:.2f} us (`bench/results/hint_ring.csv`)"),
+]
+
+
+@pytest.mark.parametrize(("bench", "case", "metric", "said"), NUMBERS)
+def test_numbers_are_those_of_the_committed_rows(
+    bench: str, case: str, metric: str, said: str
+) -> None:
+    with (ROOT / "bench" / "results" / f"{bench}.csv").open(newline="") as file:
+        rows = [
+            row for row in csv.DictReader(file) if (row["case"], row["metric"]) == (case, metric)
+        ]
+    assert len(rows) == 1
+    assert said.format(float(rows[0]["value"])) in " ".join(README.split())
 
 
 def test_it_says_where_it_runs() -> None:
