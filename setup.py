@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds `ooospec._C` from csrc/ with ninja; pyproject.toml says the rest about the package."""
+"""Builds `ooospec._C` from csrc/ with ninja, and `ooospec._C_cuda` where there is an nvcc;
+pyproject.toml says the rest about the package.
+
+OOOSPEC_CUDA_ARCHS: compute capabilities to build for, such as "80;90" (the last one as PTX too);
+"none": leave `_C_cuda` out.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,11 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
 CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft")
+CUDA_SOURCES = [
+    str(path.relative_to(ROOT))
+    for folder in ("cuda", "bindings/cuda")
+    for path in sorted((ROOT / "csrc" / folder).glob("*.c[cu]"))
+]
 BINDINGS = sorted((ROOT / "csrc" / "bindings").glob("*.cc"))
 SOURCES = sorted(
     str(path.relative_to(ROOT))
@@ -62,6 +72,67 @@ def flags() -> tuple[list[str], list[str]]:
     return compile_flags, ["-shared", "-s"]
 
 
+def cuda_archs() -> list[str]:
+    """Returns the compute capabilities to build for; none without an nvcc."""
+    archs = os.environ.get("OOOSPEC_CUDA_ARCHS", "80;90")
+    if archs == "none" or nvcc() is None:
+        return []
+    if not re.fullmatch(r"\d+[af]?(;\d+[af]?)*", archs):
+        raise SystemExit(
+            f"ooospec: OOOSPEC_CUDA_ARCHS: expected capabilities such as '80;90', or 'none', got"
+            f" {archs!r}"
+        )
+    return archs.split(";")
+
+
+def nvcc() -> Path | None:
+    """Returns the CUDA compiler: of $CUDA_HOME, or the one on the PATH; None if there is none."""
+    home = os.environ.get("CUDA_HOME")
+    found = shutil.which("nvcc", path=f"{home}/bin" if home else None)
+    return Path(found).resolve() if found else None
+
+
+def cuda_folder(compiler: Path) -> Path:
+    """Returns the toolkit of an nvcc, which says itself where it lies."""
+    done = subprocess.run([compiler, "--dryrun", "-x", "cu", "/dev/null"], capture_output=True)
+    top = re.search(rb"^#\$ TOP=(.*)$", done.stderr, re.MULTILINE)
+    return Path(top[1].decode()).resolve() if top else compiler.parents[1]
+
+
+def cuda_rules(archs: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Returns the rules of ninja to compile with nvcc, and more flags to compile and link with."""
+    compiler = nvcc()
+    assert compiler is not None
+    folder = cuda_folder(compiler)
+    codes = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs]
+    codes.append(f"-gencode=arch=compute_{archs[-1]},code=compute_{archs[-1]}")
+    werror = ["-Werror=all-warnings"] if os.environ.get("OOOSPEC_WERROR") == "1" else []
+    nvcc_flags = [
+        *("-std=c++20", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", f"-I{ROOT / 'csrc'}"),
+        *codes,
+        *werror,
+    ]
+    rules = [
+        f"nvcc = {escape(str(compiler))}",
+        "rule compile_cuda",
+        f"  command = $nvcc {' '.join(map(escape, nvcc_flags))} -MMD -MF $out.d -c $in -o $out",
+        "  description = compile $in",
+        "  depfile = $out.d",
+        "  deps = gcc",
+    ]
+    library = next(folder.glob("**/libcudart_static.a"), None)
+    if library is None:
+        raise SystemExit(
+            f"ooospec: expected libcudart_static.a in {folder}, got none; install it, or set"
+            " OOOSPEC_CUDA_ARCHS=none to do without CUDA."
+        )
+    compile_flags = [
+        f"-isystem{folder / 'include'}",
+        f"-DOOOSPEC_CUDA_ARCHS='\"{';'.join(archs)}\"'",
+    ]
+    return rules, compile_flags, [str(library), "-ldl", "-lrt", "-lpthread"]
+
+
 class NinjaBuild(build_ext):
     """Writes a build.ninja and runs it, so that a rebuild compiles only what changed."""
 
@@ -70,26 +141,36 @@ class NinjaBuild(build_ext):
 
         target = Path(self.get_ext_fullpath(extension.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(self.build_temp).resolve()
+        on_cuda = extension.name == "ooospec._C_cuda"
+        folder = Path(self.build_temp).resolve() / ("cuda" if on_cuda else "")
         folder.mkdir(parents=True, exist_ok=True)
         compile_flags, link_flags = flags()
         compile_flags += [f"-I{path}" for path in self.include_dirs]
-        rules = [
+        rules, libraries = [], []
+        if on_cuda:
+            rules, more_flags, libraries = cuda_rules(cuda_archs())
+            compile_flags += more_flags
+        rules += [
             f"cxx = {compiler()}",
             f"flags = {' '.join(map(escape, compile_flags))}",
+            f"libraries = {' '.join(map(escape, libraries))}",
             "rule compile",
             "  command = $cxx $flags -MMD -MF $out.d -c $in -o $out",
             "  description = compile $in",
             "  depfile = $out.d",
             "  deps = gcc",
             "rule link",
-            f"  command = $cxx {' '.join(link_flags)} $in -o $out",
+            f"  command = $cxx {' '.join(link_flags)} $in $libraries -o $out",
             "  description = link $out",
         ]
         objects = []
-        for source in [*extension.sources, str(together(folder))]:
-            objects.append(escape(str(Path(source).with_suffix(".o"))))
-            rules.append(f"build {objects[-1]}: compile {escape(str(ROOT / source))}")
+        sources = extension.sources if on_cuda else [*extension.sources, str(together(folder))]
+        for source in sources:
+            rule = "compile_cuda" if source.endswith(".cu") else "compile"
+            objects.append(
+                escape(f"{source}.o" if on_cuda else str(Path(source).with_suffix(".o")))
+            )
+            rules.append(f"build {objects[-1]}: {rule} {escape(str(ROOT / source))}")
         rules.append(f"build {escape(str(target))}: link {' '.join(objects)}")
         (folder / "build.ninja").write_text("\n".join(rules) + "\n")
         quiet = [] if self.verbose else ["--quiet"]
@@ -141,6 +222,9 @@ setup(
     packages=[*find_packages("python"), "ooospec.triton_kernels"],
     package_dir={"": "python", "ooospec.triton_kernels": "triton_kernels"},
     package_data={"ooospec": ["py.typed", "*.pyi"]},
-    ext_modules=[Extension("ooospec._C", SOURCES)],
+    ext_modules=[
+        Extension("ooospec._C", SOURCES),
+        *([Extension("ooospec._C_cuda", CUDA_SOURCES)] if cuda_archs() else []),
+    ],
     cmdclass={"build_ext": NinjaBuild, "bdist_wheel": ManylinuxWheel},
 )

@@ -7,6 +7,7 @@ import ast
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -150,12 +151,11 @@ assert ooospec.triton_kernels is not triton_kernels
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the source archive and a wheel, made where torch cannot be imported and nothing
-    of CUDA is to be found. Objects that are compiled already are taken as they are.
+    """A folder with the source archive and a wheel, made where torch cannot be imported. Objects
+    that are compiled already are taken as they are.
     """
     folder = tmp_path_factory.mktemp("dist")
     (folder / "torch.py").write_text("raise ImportError('torch is not for building')\n")
-    env = {k: v for k, v in os.environ.items() if k not in ("CUDA_HOME", "CUDA_PATH")}
     egg_info = ["egg_info", "-e", str(folder)]
     objects = f"build/temp.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     build = ["build", "-b", str(folder / "build"), "-t", objects]
@@ -164,7 +164,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = subprocess.run(
             [sys.executable, "setup.py", "-q", *step],
             cwd=ROOT,
-            env={**env, "PYTHONPATH": str(folder)},
+            env={**os.environ, "PYTHONPATH": str(folder)},
             capture_output=True,
             text=True,
         )
@@ -182,7 +182,7 @@ def test_the_source_archive_holds_what_a_build_needs(dist: Path) -> None:
 
     with tarfile.open(only(dist, "*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".cc", ".h")]
+    sources = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in (".cc", ".cu", ".h")]
     needed = [*sources, *KERNELS.rglob("*.py"), *PACKAGE.rglob("*.py*")]
     wanted = {str(path.relative_to(ROOT)) for path in needed if path.suffix != ".pyc"}
     assert wanted <= names
@@ -202,7 +202,9 @@ def test_the_wheel_is_small_and_holds_the_package_only(dist: Path) -> None:
     for path in KERNELS.rglob("*.py"):
         assert f"ooospec/triton_kernels/{path.relative_to(KERNELS)}" in names
     assert "ooospec/py.typed" in names
-    assert "ooospec/_C.pyi" in names
+    assert {"ooospec/_C.pyi", "ooospec/_C_cuda.pyi"} <= set(names)
+    has_cuda = any(re.fullmatch(r"ooospec/_C_cuda\..*so", name) for name in names)
+    assert has_cuda == (shutil.which("nvcc") is not None)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="wheels for Linux only")
@@ -247,6 +249,19 @@ def test_a_missing_compiler_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_wrong_archs_of_the_cuda_core_are_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "--name"],
+        cwd=ROOT,
+        env={**os.environ, "OOOSPEC_CUDA_ARCHS": "9.0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "expected capabilities such as '80;90', or 'none', got '9.0'" in done.stderr
+
+
 def test_there_is_one_version() -> None:
     assert version("ooospec") == ooospec.__version__
     assert ooospec.__version__ not in (ROOT / "pyproject.toml").read_text()
@@ -280,7 +295,7 @@ CORE_LAYERS = {
     "index": {"common", "index"},
     "cuda": {"common", "cuda"},
     "draft": {"common", "ring", "tree", "call", "index", "draft"},
-    "bindings": {"common", "ring", "tree", "call", "index", "draft", "bindings"},
+    "bindings": {"common", "ring", "tree", "call", "index", "draft", "cuda", "bindings"},
 }
 
 
@@ -326,13 +341,14 @@ def imported_names(path: Path) -> set[str]:
 def package_imports() -> dict[str, set[str]]:
     """Returns the modules of ooospec that each module imports."""
     files = [*PACKAGE.rglob("*.py"), *KERNELS.rglob("*.py")]
-    modules = {module_name(path) for path in files} | {"ooospec._C"}
+    modules = {module_name(path) for path in files} | {"ooospec._C", "ooospec._C_cuda"}
     return {module_name(path): imported_names(path) & modules - {"ooospec"} for path in files}
 
 
 def test_one_module_loads_the_core_and_one_the_kernels() -> None:
     for module, names in package_imports().items():
-        assert "ooospec._C" not in names or module == "ooospec._core", module
+        compiled = names & {"ooospec._C", "ooospec._C_cuda"}
+        assert not compiled or module == "ooospec._core", module
         kernels = {name for name in names if name.startswith("ooospec.triton_kernels")}
         assert not kernels or module == "ooospec.ops", module
 

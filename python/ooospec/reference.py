@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from ooospec.sampling import gumbel, place_key
@@ -208,3 +210,50 @@ def sample_ref(
         num_kept = min(num_kept, int((masses.cumsum(0) < top_p * masses.sum()).sum()) + 1)
     noisy = tempered[:num_kept] + gumbel(place_key(key, index), ids[:num_kept])
     return int(ids[:num_kept][noisy == noisy.max()].min()), top8
+
+
+@dataclass(frozen=True)
+class RoundEnd:
+    """What a round ends with. committed: first row of each sequence -> (rows, tokens): token i was
+    chosen after row i. moves: (from, to) slots of accepted rows that are not in place, by row.
+    """
+
+    committed: dict[int, tuple[list[int], list[int]]]
+    moves: list[tuple[int, int]]
+
+
+def end_of_round_ref(
+    choices: list[int],
+    tokens: list[int],
+    parents: list[int],
+    positions: list[int],
+    sequences: list[int],
+    slots: list[int],
+    page_table: list[list[int]],
+    page_size: int,
+) -> RoundEnd:
+    """Accepts from the first row of each sequence the lowest child whose token is the choice.
+
+    Lists are by row of the launch: a parent before its children, -1 for none; sequences: row of the
+    page table, -1 for padding; rows of a sequence are contiguous.
+    """
+    committed: dict[int, tuple[list[int], list[int]]] = {}
+    moves = {}
+    for first, sequence in enumerate(sequences):
+        if sequence < 0 or (first > 0 and sequences[first - 1] == sequence):
+            continue
+        path = [first]
+        while choices[path[-1]] >= 0:
+            wanted = (path[-1], choices[path[-1]], sequence)
+            nodes = enumerate(zip(parents, tokens, sequences, strict=True))
+            children = [row for row, node in nodes if node == wanted and row > path[-1]]
+            if not children:
+                break
+            path.append(children[0])
+        committed[first] = (path, [choices[row] for row in path])
+        for row in path:
+            page, slot = divmod(positions[row], page_size)
+            place = page_table[sequence][page] * page_size + slot
+            if place != slots[row]:
+                moves[row] = (slots[row], place)
+    return RoundEnd(committed, [moves[row] for row in sorted(moves)])

@@ -119,11 +119,27 @@ def _core() -> Iterator[Finding]:
         yield Finding("core", "missing", str(error), advice)
         return
     yield Finding("core", "ok", str(_C.__file__))
+    yield _cuda_core()
     try:
         yield Finding("hint ring", "ok", ring_test())
     except (AssertionError, OSError, RuntimeError) as error:
         advice = "hints between processes need memfd_create; --placement thread works without"
         yield Finding("hint ring", "missing", f"{type(error).__name__}: {error}", advice)
+
+
+def _cuda_core() -> Finding:
+    from ooospec._core import cuda_core
+
+    try:
+        core = cuda_core()
+    except ImportError:
+        has_gpu = shutil.which("nvidia-smi") is not None
+        advice = "for the GPU's fast path install nvcc (CUDA 12 or newer), then pip install . anew"
+        state = "note" if has_gpu else "ok"
+        return Finding("CUDA core", state, "built without nvcc", advice if has_gpu else "")
+    major, minor = divmod(core.RUNTIME_VERSION // 10, 100)
+    archs = core.ARCHS.replace(";", ", ")
+    return Finding("CUDA core", "ok", f"CUDA {major}.{minor}, for compute capability {archs}")
 
 
 def ring_test() -> str:

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of the CUDA core; the docstrings are in csrc/bindings/cuda."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_ROWS: int
+TOP: int
+RUNTIME_VERSION: int
+ARCHS: str
+__file__: str
+
+class MappedMemory:
+    def __init__(self, num_bytes: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def device_address(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview[Any]: ...
+
+class RoundReport:
+    def __init__(self) -> None: ...
+    @property
+    def counts(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def rows(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def top8(self) -> npt.NDArray[np.int32]: ...
+    def wait(self, round: int, timeout_us: int, stream: int | None = None) -> bool: ...
+
+def wait(address: int, value: int, timeout_us: int, stream: int | None = None) -> bool: ...
+def end_of_round(
+    *,
+    report: RoundReport,
+    round: int,
+    num_rows: int,
+    choices: int,
+    top8: int | None,
+    tokens: int,
+    parents: int,
+    positions: int,
+    sequences: int,
+    slots: int,
+    page_table: int,
+    num_pages: int,
+    page_size: int,
+    path_sources: int,
+    path_targets: int,
+    path_count: int,
+    stream: int,
+) -> None: ...
