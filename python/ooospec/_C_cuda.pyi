@@ -10,7 +10,6 @@ MAX_ROWS: int
 TOP: int
 RUNTIME_VERSION: int
 ARCHS: str
-__file__: str
 
 class MappedMemory:
     def __init__(self, num_bytes: int) -> None: ...
