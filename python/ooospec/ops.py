@@ -172,7 +172,7 @@ def swiglu(gate_up: torch.Tensor, out: torch.Tensor, activation: str = "silu") -
 class RowSampling:
     """How each row of a launch chooses. All of it is data: one graph serves every setting.
 
-    temperature: float32[N]; 0 is greedy. top_k: int32[N]; 0 keeps all. top_p: float32[N]; 1 keeps
+    temperature: float64[N]; 0 is greedy. top_k: int32[N]; 0 keeps all. top_p: float64[N]; 1 keeps
     all. key: int64[N], bits of `sampling.request_key`. index: int32[N], place in the answer.
     """
 
@@ -212,7 +212,7 @@ def sample(
     chooses. -1: no logit counts.
     top8: int32[N, 8]; ids by logit, highest first, lower ids first on a tie; -1 where there are
     fewer. Not touched by temperature and noise.
-    scratch: uint8[sample_scratch_bytes(N, V)]; None allocates it.
+    scratch: from `sample_scratch`, not to be used by two launches at a time; None allocates it.
     Mutates choices, top8, scratch. Raises ValueError for other dtypes, shapes or strides.
     Cost: two launches; four with `sampling`.
     """
@@ -226,9 +226,7 @@ def sample(
     if _has_kernel(logits):
         from ooospec.triton_kernels.sample import sample as launch
 
-        if scratch is None:
-            num_bytes = sample_scratch_bytes(num_rows, vocab)
-            scratch = torch.empty(num_bytes, dtype=torch.uint8, device=logits.device)
+        scratch = sample_scratch(logits) if scratch is None else scratch
         limits = limits or RowLimits()
         rows = None
         if sampling is not None:
@@ -243,16 +241,21 @@ def sample(
         top8[row] = torch.tensor(ids)
 
 
-def sample_scratch_bytes(num_rows: int, vocab: int) -> int:
-    """Returns the size of the scratch that `sample` needs, in bytes."""
-    return 0
+def sample_scratch(logits: torch.Tensor) -> torch.Tensor:
+    """Returns uint8 memory for `sample` on logits of this shape and device."""
+    if not _has_kernel(logits):
+        return torch.empty(0, dtype=torch.uint8)
+    from ooospec.triton_kernels.sample import scratch_bytes
+
+    num_bytes = scratch_bytes(*logits.shape)
+    return torch.empty(num_bytes, dtype=torch.uint8, device=logits.device)
 
 
 def _check_rows(num_rows: int, vocab: int, sampling: RowSampling | None, limits: RowLimits) -> None:
     if sampling is not None:
-        _require("temperature", sampling.temperature, torch.float32, num_rows)
+        _require("temperature", sampling.temperature, torch.float64, num_rows)
         _require("top_k", sampling.top_k, torch.int32, num_rows)
-        _require("top_p", sampling.top_p, torch.float32, num_rows)
+        _require("top_p", sampling.top_p, torch.float64, num_rows)
         _require("key", sampling.key, torch.int64, num_rows)
         _require("index", sampling.index, torch.int32, num_rows)
     if limits.bitmask is not None:
