@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -250,7 +251,7 @@ def test_selfcheck_finds_a_method_that_differs(
     def blind(*args: Any, **room: Any) -> Rows:
         """Rows that do not see their ancestors."""
         rows = check(*args, **room)
-        rows.masks = [1 << row for row in range(len(rows))]
+        rows.masks = np.uint64(1) << np.arange(len(rows), dtype=np.uint64)
         return rows
 
     monkeypatch.setattr(Rows, "check", blind)

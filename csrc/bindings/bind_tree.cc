@@ -70,6 +70,8 @@ void bind_tree(py::module_& module) {
           py::arg("budget"), py::arg("cost_us") = std::vector<float>{})
       .def("prune", &DraftTree::prune, py::arg("num_nodes"))
       .def("accept", &accept, py::arg("choices"))
+      .def("fits", &DraftTree::fits, py::arg("root"), py::arg("num_tokens"), py::arg("max_nodes"),
+           py::arg("max_depth"))
       .def("check", &DraftTree::check)
       .def("__len__", &DraftTree::size)
       .def_property_readonly("tokens", [](const DraftTree& t) { return copy_of(t.tokens()); })

@@ -120,6 +120,14 @@ void DraftTree::prune(int num_nodes) {
   }
 }
 
+bool DraftTree::fits(TokenId root, TokenId num_tokens, int max_nodes, int max_depth) const {
+  if (tokens_[0] != root || size_ > std::min(max_nodes, kMaxNodes)) return false;
+  for (int node = 0; node < size_; ++node) {
+    if (tokens_[node] >= num_tokens || depths_[node] > max_depth) return false;
+  }
+  return true;
+}
+
 int DraftTree::accept(std::span<const TokenId> choices, std::span<std::int32_t> path) const {
   OOOSPEC_REQUIRE(std::cmp_greater_equal(choices.size(), size_), "choices: expected ", size_,
                   ", one for each node, got ", choices.size());

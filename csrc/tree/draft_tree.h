@@ -61,6 +61,10 @@ class DraftTree {
   // Raises std::invalid_argument if either is too short.
   int accept(std::span<const TokenId> choices, std::span<std::int32_t> path) const;
 
+  // Returns whether a target can verify the tree as it is: node 0 is `root`, every token is below
+  // `num_tokens`, no node is deeper than `max_depth`, and there are at most `max_nodes`.
+  bool fits(TokenId root, TokenId num_tokens, int max_nodes, int max_depth) const;
+
   int size() const { return size_; }
   std::span<const TokenId> tokens() const { return first(tokens_); }
   std::span<const std::int32_t> parents() const { return first(parents_); }

@@ -110,6 +110,7 @@ class Loop:
         self._chooser = chooser
         self._drafter = drafter
         self._max_nodes = max_nodes
+        self._uncounted: tuple[Rows, list[int]] | None = None
 
     def start(self, prompt_ids: Seq[int]) -> None:
         """Prefills what of the prompt is not cached and commits the first token of the answer."""
@@ -127,15 +128,22 @@ class Loop:
         wants_top8 = rows.num_nodes > 0 and self._drafter is not None and self._drafter.wants_top8
         verify_start = time.perf_counter()
         verdict = self.backend.verify(
-            self.sequence, rows, self._chooser, len(self.output.token_ids), top8=wants_top8
+            self.sequence,
+            rows,
+            self._chooser,
+            len(self.output.token_ids),
+            top8=wants_top8,
+            meanwhile=self._count,
         )
         verify_stop = time.perf_counter()
         path = verdict.path
-        drafted = [rows.sources[row] for row in path[1:]]
+        drafted = rows.sources[path[1:]].tolist()
         top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
         num_taken = self._commit(verdict.tokens, [*drafted, TARGET], top8)
         self.sequence.keep(range(num_taken) if verdict.compacted else path[:num_taken])
-        self._count(rows, path[1 : num_taken + 1])
+        self._uncounted = rows, path[1 : num_taken + 1]
+        if self.output.finish_reason is not None:
+            self._count()
         stop = time.perf_counter()
         self.metrics.rounds.append(
             Round(start, verify_start, verify_stop, stop, len(rows.tokens), num_taken)
@@ -162,8 +170,18 @@ class Loop:
             self._drafter.commit(tokens[:num_taken], top8)
         return num_taken
 
-    def _count(self, rows: Rows, accepted: list[int]) -> None:
-        taken = set(accepted)
-        for row in range(1, len(rows.tokens)):
-            counts = self.metrics.accepted if row in taken else self.metrics.rejected
-            counts[rows.sources[row]] = counts.get(rows.sources[row], 0) + 1
+    def _count(self) -> None:
+        """Takes the last round into the metrics; done while the next one runs."""
+        if self._uncounted is None:
+            return
+        (rows, accepted), self._uncounted = self._uncounted, None
+        taken = np.bincount(rows.sources[accepted])
+        launched = np.bincount(rows.sources[1:], minlength=len(taken))
+        for source in launched.nonzero()[0].tolist():
+            num_taken = int(taken[source]) if source < len(taken) else 0
+            for counts, number in (
+                (self.metrics.accepted, num_taken),
+                (self.metrics.rejected, int(launched[source]) - num_taken),
+            ):
+                if number:
+                    counts[source] = counts.get(source, 0) + number

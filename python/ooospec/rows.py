@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from ooospec._core import _C
+
 TARGET = 0  # source of a token that nobody drafted; see Source in csrc/common/types.h
+NODES = np.arange(_C.DraftTree.MAX_NODES, dtype=np.int32)
 
 
 class Tree(Protocol):
@@ -29,22 +33,45 @@ class Tree(Protocol):
 class Rows:
     """A draft that may be launched: ids in range, parents before children, no more than fits.
 
-    nodes: index of each row in its tree of num_nodes, 0 where no tree was drafted. masks: bit j of
-    row i is set if row j is row i or above it.
+    tokens, parents, depths: int32[n]; sources: uint8[n]; the root is row 0, its parent -1.
+    masks: uint64[n]; bit j of row i is set if row j is row i or above it.
+    nodes: int32[n], index of each row in its tree of num_nodes; that is 0 where nobody drafted.
     """
 
-    tokens: list[int]
-    parents: list[int]
-    depths: list[int]
-    sources: list[int]
-    nodes: list[int]
-    masks: list[int]
+    tokens: npt.NDArray[np.int32]
+    parents: npt.NDArray[np.int32]
+    depths: npt.NDArray[np.int32]
+    sources: npt.NDArray[np.uint8]
+    masks: npt.NDArray[np.uint64]
+    nodes: npt.NDArray[np.int32]
     num_nodes: int
 
     @classmethod
     def root(cls, token: int) -> Rows:
         """Returns the last committed token alone, as plain decoding launches it."""
-        return cls([token], [-1], [0], [TARGET], [0], [1], 0)
+        return cls.of([token], [-1], [0], [TARGET], [1], [0], 0)
+
+    @classmethod
+    def of(
+        cls,
+        tokens: Seq[int],
+        parents: Seq[int],
+        depths: Seq[int],
+        sources: Seq[int],
+        masks: Seq[int],
+        nodes: Seq[int],
+        num_nodes: int,
+    ) -> Rows:
+        """Returns the rows of these columns."""
+        return cls(
+            np.array(tokens, dtype=np.int32),
+            np.array(parents, dtype=np.int32),
+            np.array(depths, dtype=np.int32),
+            np.array(sources, dtype=np.uint8),
+            np.array(masks, dtype=np.uint64),
+            np.array(nodes, dtype=np.int32),
+            num_nodes,
+        )
 
     @classmethod
     def check(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
@@ -52,27 +79,38 @@ class Rows:
 
         Never raises for what a tree holds; a tree with another root goes whole.
         """
-        rows = cls.root(root)
-        tokens, parents = np.asarray(tree.tokens).tolist(), np.asarray(tree.parents).tolist()
-        sources = np.asarray(tree.sources).tolist()
-        if not tokens or tokens[0] != root:
-            return rows
+        if isinstance(tree, _C.DraftTree) and tree.fits(root, decodable, max_rows, max_depth):
+            size = len(tree)
+            columns = (tree.tokens, tree.parents, tree.depths, tree.sources, tree.masks)
+            return cls(*columns, NODES[:size], size)
+        return cls._pick(tree, root, decodable=decodable, max_rows=max_rows, max_depth=max_depth)
+
+    @classmethod
+    def _pick(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
+        """check() for a tree of which something may have to go, or that is not one."""
+        tree_tokens, tree_parents = (
+            np.asarray(tree.tokens).tolist(),
+            np.asarray(tree.parents).tolist(),
+        )
+        tree_sources = np.asarray(tree.sources).tolist()
+        if not tree_tokens or tree_tokens[0] != root:
+            return cls.root(root)
+        tokens, parents, depths, sources, masks, nodes = [root], [-1], [0], [TARGET], [1], [0]
         row_of = {0: 0}
-        for node in range(1, len(tokens)):
-            parent = row_of.get(parents[node])
-            if parent is None or len(rows.tokens) == max_rows or rows.depths[parent] == max_depth:
+        for node in range(1, len(tree_tokens)):
+            parent = row_of.get(tree_parents[node])
+            if parent is None or len(tokens) == max_rows or depths[parent] == max_depth:
                 continue
-            if not 0 <= tokens[node] < decodable:
+            if not 0 <= tree_tokens[node] < decodable:
                 continue
-            row = row_of[node] = len(rows.tokens)
-            rows.tokens.append(tokens[node])
-            rows.parents.append(parent)
-            rows.depths.append(rows.depths[parent] + 1)
-            rows.sources.append(sources[node])
-            rows.nodes.append(node)
-            rows.masks.append(rows.masks[parent] | 1 << row)
-        rows.num_nodes = len(tokens)
-        return rows
+            row = row_of[node] = len(tokens)
+            tokens.append(tree_tokens[node])
+            parents.append(parent)
+            depths.append(depths[parent] + 1)
+            sources.append(tree_sources[node])
+            masks.append(masks[parent] | 1 << row)
+            nodes.append(node)
+        return cls.of(tokens, parents, depths, sources, masks, nodes, len(tree_tokens))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -81,8 +119,7 @@ class Rows:
         """Returns bool[n, n] of `masks`; None for the root alone."""
         if len(self.tokens) == 1:
             return None
-        columns = np.arange(len(self), dtype=np.uint64)
-        bits = np.array(self.masks, dtype=np.uint64)[:, None] >> columns
+        bits = self.masks[:, None] >> np.arange(len(self), dtype=np.uint64)
         return torch.from_numpy((bits & np.uint64(1)).astype(bool))
 
     def follow(self, choose: Callable[[int, int], int]) -> tuple[list[int], list[int]]:
@@ -90,9 +127,10 @@ class Rows:
 
         choose(row, depth): the token that the target writes after `row`, `depth` below the root.
         """
+        drafted, parents = self.tokens.tolist(), self.parents.tolist()
         children: dict[tuple[int, int], int] = {}
-        for row in range(len(self.tokens) - 1, 0, -1):
-            children[self.parents[row], self.tokens[row]] = row
+        for row in range(len(drafted) - 1, 0, -1):
+            children[parents[row], drafted[row]] = row
         path: list[int] = [0]
         tokens: list[int] = []
         while True:
@@ -102,8 +140,10 @@ class Rows:
                 return path, tokens
             path.append(child)
 
-    def spread(self, found: Seq[Seq[int]] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def spread(self, found: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Returns int32[num_nodes, 8] with found[row] at the row's node; -1 for nodes without."""
+        if len(self.nodes) == self.num_nodes:
+            return found
         nodes = np.full((self.num_nodes, 8), -1, dtype=np.int32)
         nodes[self.nodes] = found
         return nodes

@@ -81,16 +81,19 @@ def _require(name: str, value: object, valid: bool, expected: str) -> None:
 
 
 class Chooser:
-    """Chooses the tokens of one request, each by its own logits and its own place in the answer."""
+    """Chooses the tokens of one request, each by its own logits and its own place in the answer.
+
+    params: with a seed. key: of the request's noise.
+    """
 
     def __init__(self, params: SamplingParams, decodable: int, eos_ids: Collection[int]) -> None:
         """decodable: ids from here on are never chosen. eos_ids: none before params.min_tokens."""
         params = params.seeded()
         assert params.seed is not None
-        self._params = params
+        self.params = params
         self._decodable = decodable
         self._eos_ids = sorted(eos_ids)
-        self._key = request_key(params.seed, params.choice)
+        self.key = request_key(params.seed, params.choice)
 
     def choose(self, logits: torch.Tensor, index: int) -> int:
         """Returns the token for place `index` (0: first) of the answer.
@@ -98,7 +101,7 @@ class Chooser:
         logits: float32[V], any device. Raises RuntimeError if the model gave no finite maximum.
         """
         row = logits[: self._decodable]
-        if index < self._params.min_tokens and self._eos_ids:
+        if index < self.params.min_tokens and self._eos_ids:
             row = row.clone()
             row[self._eos_ids] = -torch.inf
         best = int(row.argmax())
@@ -107,14 +110,14 @@ class Chooser:
             raise RuntimeError(
                 f"the model gave no usable logits: expected a finite maximum, got {highest}"
             )
-        if self._params.temperature == 0:
+        if self.params.temperature == 0:
             return best
         ids, tempered = self._filter(row, highest)
         return self._draw(ids, tempered, index)
 
     def _filter(self, row: torch.Tensor, highest: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the ids that may be drawn and their tempered logits (float64, highest 0)."""
-        params = self._params
+        params = self.params
         tempered = (row.double() - highest) / params.temperature
         floor = -math.inf
         if 0 < params.top_k < len(row):
@@ -142,14 +145,14 @@ class Chooser:
             ids = (tempered >= floor).nonzero()[:, 0]
             ids = ids[torch.argsort(tempered[ids], descending=True, stable=True)]
             chosen = tempered[ids]
-            num_kept = _num_in_nucleus(chosen, total, self._params.top_p)
+            num_kept = _num_in_nucleus(chosen, total, self.params.top_p)
             if num_kept < len(ids) or len(ids) == len(tempered):
                 return ids[:num_kept], chosen[:num_kept]
             count = min(count * 8, len(tempered))
 
     def _draw(self, ids: torch.Tensor, tempered: torch.Tensor, index: int) -> int:
         """Returns the id with the highest sum of logit and noise; the lowest id on a tie."""
-        noisy = tempered + gumbel(place_key(self._key, index), ids)
+        noisy = tempered + gumbel(place_key(self.key, index), ids)
         return int(ids[noisy == noisy.max()].min())
 
 

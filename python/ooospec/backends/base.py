@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from ooospec.kv import PagePool, Sequence
@@ -45,17 +46,17 @@ class Verdict:
 
     path: list[int]
     tokens: list[int]
-    top8: np.ndarray[Any, Any] | None = None
+    top8: npt.NDArray[np.int32] | None = None
     compacted: bool = False
 
 
 class Backend(Protocol):
     """A loaded model.
 
-    tokenizer: its Hugging Face tokenizer, or None. decodable: ids from here on are padding of the
-    embedding, never chosen.
-    chunk: rows of a prefill chunk. level: how exact its output is known to be. description: one
-    line for people.
+    tokenizer: its Hugging Face tokenizer, or None.
+    decodable: ids from here on are padding of the embedding, never chosen.
+    chunk: rows of a prefill chunk. max_tree_rows: most rows of a segment with a mask.
+    level: how exact its output is known to be. description: one line for people.
     """
 
     device: torch.device
@@ -65,6 +66,7 @@ class Backend(Protocol):
     eos_ids: frozenset[int]
     context_limit: int
     chunk: int
+    max_tree_rows: int
     level: str
     description: str
 
@@ -82,12 +84,19 @@ class Backend(Protocol):
         ...
 
     def verify(
-        self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+        self,
+        sequence: Sequence,
+        rows: Rows,
+        chooser: Chooser,
+        index: int,
+        *,
+        top8: bool,
+        meanwhile: Callable[[], None],
     ) -> Verdict:
         """Runs one round: the target's choices for `rows` behind the sequence.
 
-        index: place in the answer of the token that comes after the root. The caller keeps what it
-        takes of the path.
+        index: place in the answer of the token that comes after the root. meanwhile: what the host
+        may do while the device works. The caller keeps what it takes of the path.
         Mutates: as forward(). Raises RuntimeError if the model gave no usable logits.
         """
         ...
@@ -112,15 +121,24 @@ class Backend(Protocol):
 
 
 def verify(
-    backend: Backend, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+    backend: Backend,
+    sequence: Sequence,
+    rows: Rows,
+    chooser: Chooser,
+    index: int,
+    *,
+    top8: bool,
+    meanwhile: Callable[[], None],
 ) -> Verdict:
     """The round of backends that choose on the host; see Backend.verify."""
-    positions = [sequence.length + depth for depth in rows.depths]
-    logits = backend.forward([Segment(sequence, rows.tokens, positions, rows.mask())])[0]
+    positions = (sequence.length + rows.depths).tolist()
+    logits = backend.forward([Segment(sequence, rows.tokens.tolist(), positions, rows.mask())])[0]
+    meanwhile()
     path, tokens = rows.follow(lambda row, depth: chooser.choose(logits[row], index + depth))
     if not top8:
         return Verdict(path, tokens)
-    return Verdict(path, tokens, top_ids(logits[:, : backend.decodable], 8).cpu().numpy())
+    top = top_ids(logits[:, : backend.decodable], 8).cpu().numpy().astype(np.int32)
+    return Verdict(path, tokens, top)
 
 
 def prefill(

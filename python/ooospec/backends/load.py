@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
 
+from ooospec.backends.fused import FusedBackend
 from ooospec.backends.transformers import CHUNK, TransformersBackend
+from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound
 
 
@@ -25,8 +27,10 @@ def load_backend(
     adapter: str | os.PathLike[str] | None = None,
     chunk: int = CHUNK,
     num_padded_rows: int | None = None,
+    backend: Literal["auto", "fused", "transformers"] = "auto",
+    num_sequences: int = 8,
     progress: bool = False,
-) -> TransformersBackend:
+) -> FusedBackend | TransformersBackend:
     """Returns a backend over a model. Weights are safetensors; remote code is never run.
 
     source: folder, hub id, or a loaded Hugging Face model (which the backend then owns until
@@ -35,7 +39,8 @@ def load_backend(
     dtype: None: float32 on a CPU, bfloat16 on a GPU, or what a loaded model has. device: None: a
     GPU if there is one.
     adapter: folder of a PEFT adapter, merged into the weights. progress: show bars while loading.
-    chunk, num_padded_rows: see TransformersBackend.
+    chunk, num_padded_rows: see TransformersBackend; num_sequences: see FusedBackend.
+    backend: "auto" takes the fused one on a GPU in half precision where it knows the model.
     Raises ModelNotFound, UnsupportedModel, AdapterMismatch, and ValueError for an unknown dtype.
     """
     if isinstance(source, str | os.PathLike):
@@ -52,6 +57,10 @@ def load_backend(
     if adapter is not None:
         with _bars(progress):
             model = merge_adapter(model, adapter)
+    half = model.dtype in (torch.bfloat16, torch.float16)
+    fits = model.device.type == "cuda" and half and unsupported(model) is None
+    if backend == "fused" or (backend == "auto" and fits and num_padded_rows is None):
+        return FusedBackend(model, found, chunk=chunk, num_sequences=num_sequences)
     return TransformersBackend(model, found, chunk=chunk, num_padded_rows=num_padded_rows)
 
 

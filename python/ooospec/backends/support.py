@@ -113,9 +113,9 @@ def check_probe(
             f"{config.model_type}: its attention takes {', '.join(sorted(probe.unknown))}, "
             "unknown to ooospec."
         )
-    if probe.windows != _expected_windows(config):
+    if probe.windows != layer_windows(config):
         raise UnsupportedModel(
-            f"{config.model_type}: expected sliding windows {_expected_windows(config)} by its "
+            f"{config.model_type}: expected sliding windows {layer_windows(config)} by its "
             "config, "
             f"got {probe.windows}."
         )
@@ -127,7 +127,8 @@ def check_probe(
         )
 
 
-def _expected_windows(config: Any) -> list[int | None]:
+def layer_windows(config: Any) -> list[int | None]:
+    """Returns how many positions a row of each layer sees, by its config; None: all."""
     window = getattr(config, "sliding_window", None)
     if getattr(config, "use_sliding_window", True) is False:
         window = None

@@ -104,7 +104,7 @@ class TransformersBackend:
         self.tokenizer = tokenizer
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
-        self.chunk = chunk
+        self.chunk = self.max_tree_rows = chunk
         config = model.config.get_text_config()
         self.context_limit = int(config.max_position_embeddings)
         self.num_embeddings = int(model.get_input_embeddings().weight.shape[0])
@@ -167,10 +167,17 @@ class TransformersBackend:
         return [logits[part.start : part.stop] for part in parts]
 
     def verify(
-        self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int, *, top8: bool
+        self,
+        sequence: Sequence,
+        rows: Rows,
+        chooser: Chooser,
+        index: int,
+        *,
+        top8: bool,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
-        return verify(self, sequence, rows, chooser, index, top8=top8)
+        return verify(self, sequence, rows, chooser, index, top8=top8, meanwhile=meanwhile)
 
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,12 @@ from ooospec.cli.requests import read_requests
 from ooospec.cli.samples import SAMPLES
 
 if TYPE_CHECKING:
+    from ooospec.bits import BitsReport
+    from ooospec.engine import Engine
     from ooospec.selfcheck import Difference, MethodReport
+
+MAX_BITS_TOKENS = 4096  # longest prompt whose logits are compared bit by bit
+NUM_BITS_LENGTHS = 12
 
 
 def selfcheck(
@@ -32,6 +38,9 @@ def selfcheck(
         float, typer.Option(help="Of the second pass, which samples; 0: no such pass.", min=0)
     ] = 0.8,
     seed: Annotated[int, typer.Option(help="Of the second pass.")] = 0,
+    bits: Annotated[
+        bool, typer.Option("--bits", help="Also compare logits bit by bit, over random trees.")
+    ] = False,
     as_json: opt.Json = False,
     adapter: opt.Adapter = None,
     placement: opt.PlacementOption = opt.Placement.thread,
@@ -45,6 +54,8 @@ def selfcheck(
     ooospec selfcheck --target Qwen/Qwen2.5-Coder-1.5B-Instruct
 
     ooospec selfcheck --target MODEL --sidecar SMALL_MODEL --requests requests.jsonl --limit 20
+
+    ooospec selfcheck --target MODEL --bits  (on the GPU that will serve it)
     """
     from ooospec.selfcheck import selfcheck as check
 
@@ -77,13 +88,44 @@ def selfcheck(
                     **sampling,
                 )
         equal = not any(one.differences for found in reports.values() for one in found)
+        found_bits = _check_bits(engine, seed, console) if bits else None
+        if found_bits is not None:
+            equal = equal and not found_bits.differences
         if as_json:
             listed = {name: [asdict(one) for one in found] for name, found in reports.items()}
-            print(json.dumps({"target": target, "equal": equal, "passes": listed}))
+            rest = {} if found_bits is None else {"bits": asdict(found_bits)}
+            print(json.dumps({"target": target, "equal": equal, "passes": listed} | rest))
         else:
             _print(Console(), engine, reports)
+            if found_bits is not None:
+                _print_bits(found_bits)
             print(f"equal to ar: {'yes' if equal else 'NO'}")
     raise typer.Exit(0 if equal else 1)
+
+
+def _check_bits(engine: Engine, seed: int, console: Console) -> BitsReport:
+    from ooospec.bits import border_lengths, busy_device, check_bits
+
+    backend = engine.backend
+    limit = min(backend.context_limit, MAX_BITS_TOKENS)
+    lengths = border_lengths(random.Random(seed), limit, NUM_BITS_LENGTHS)
+    with console.status("bits") as status:
+        return check_bits(
+            backend,
+            lengths,
+            seed=seed,
+            beside=busy_device(backend.device),
+            on_case=lambda case, length: status.update(f"bits: {case}, {length} tokens"),
+        )
+
+
+def _print_bits(report: BitsReport) -> None:
+    print(f"bits: {report.num_rows} rows of logits in {report.num_cases} cases")
+    for one in report.differences:
+        print(
+            f"bits: {one.case}, {one.length} tokens: row {one.row} differs by up to"
+            f" {one.largest:.3g}"
+        )
 
 
 def _print(console: Console, engine: Any, reports: dict[str, list[MethodReport]]) -> None:

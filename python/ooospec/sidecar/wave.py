@@ -211,9 +211,10 @@ class _Wave:
     def _option_groups(self) -> list[_Options]:
         """Returns the names of all functions behind the question, in trees that fit a launch."""
         groups: list[_Options] = []
+        most = self._backend.max_tree_rows
         for answer, tokens in self._prompt.options.items():
             size = len(tokens) - 1
-            if not groups or len(groups[-1].tokens) + size > self._backend.chunk:
+            if not groups or len(groups[-1].tokens) + size > most:
                 groups.append(_Options(self._prompt.question))
             groups[-1].add(answer, tokens)
         return groups

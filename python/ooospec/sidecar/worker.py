@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ooospec._core import _C
+from ooospec.backends.base import Backend
 from ooospec.backends.load import load_backend
-from ooospec.backends.transformers import TransformersBackend
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.sidecar.wave import MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
@@ -107,7 +107,7 @@ class Worker:
         self._pending: dict[int, bool] = {}  # request id -> cancelled
         self._stopped = threading.Event()
         self._target: Target | None = None
-        self._backend: TransformersBackend | None = None
+        self._backend: Backend | None = None
         self._runner: WaveRunner | None = None
         self._policy: WavePolicy | None = None
         self._failure = "not loaded"
@@ -145,6 +145,7 @@ class Worker:
                 adapter=config.adapter,
                 device=config.device,
                 dtype=config.dtype,
+                num_sequences=config.num_rows + 1,
             )
             examples = config.adapter is None if config.examples is None else config.examples
             limit = min(backend.context_limit, MAX_TOKENS)

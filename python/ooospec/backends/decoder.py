@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One decoder over the rows of a launch: nine operations a layer, all into fixed buffers."""
+
+from __future__ import annotations
+
+import torch
+
+from ooospec import ops
+from ooospec.backends.launch import Launch
+from ooospec.backends.weights import DecoderWeights, LayerWeights
+
+
+class Decoder:
+    """Runs `weights` over launches of `num_rows` rows. Allocates its buffers once.
+
+    hidden: dtype[N, C], the rows behind the last norm after run().
+    """
+
+    def __init__(self, weights: DecoderWeights, num_rows: int) -> None:
+        self.weights = weights
+        self.num_rows = num_rows
+        first = weights.layers[0]
+        like = weights.embed
+        num_queries = weights.num_heads * weights.head_dim
+
+        def buffer(*shape: int) -> torch.Tensor:
+            return torch.zeros((num_rows, *shape), dtype=like.dtype, device=like.device)
+
+        self._residual = buffer(like.shape[1])
+        self._normed = buffer(like.shape[1])
+        self._product = buffer(like.shape[1])
+        self._qkv = buffer(first.qkv.shape[0])
+        self._query = buffer(weights.num_heads, weights.head_dim)
+        self._attended = buffer(weights.num_heads, weights.head_dim)
+        self._attended_flat = self._attended.view(num_rows, num_queries)
+        self._gate_up = buffer(first.gate_up.shape[0])
+        self._activated = buffer(first.down.shape[1])
+        self.hidden = buffer(like.shape[1])
+
+    def run(self, launch: Launch, plan: ops.TreePlan | None) -> None:
+        """Runs all layers. Mutates: hidden, the pool of the launch.
+
+        plan: of this launch, whose rows are trees; None: they are a prefill chunk of one sequence.
+        """
+        weights = self.weights
+        torch.index_select(weights.embed, 0, launch.tokens, out=self._residual)
+        if plan is not None:
+            ops.tail_slots(plan)
+        x, residual = self._residual, None
+        for layer_idx, layer in enumerate(weights.layers):
+            ops.rms_norm(x, layer.input_norm, weights.eps, self._normed, residual=residual)
+            self._attend(launch, plan, layer_idx, layer)
+            x, residual = self._product, self._residual
+            ops.rms_norm(x, layer.post_norm, weights.eps, self._normed, residual=residual)
+            torch.mm(self._normed, layer.gate_up.t(), out=self._gate_up)
+            ops.swiglu(self._gate_up, self._activated)
+            torch.mm(self._activated, layer.down.t(), out=self._product)
+        ops.rms_norm(x, weights.norm, weights.eps, self.hidden, residual=residual)
+
+    def _attend(
+        self, launch: Launch, plan: ops.TreePlan | None, layer_idx: int, layer: LayerWeights
+    ) -> None:
+        """The attention of a layer and the product behind it, from _normed into _product."""
+        weights, pool = self.weights, launch.pool
+        keys, values = pool.keys[layer_idx], pool.values[layer_idx]
+        torch.mm(self._normed, layer.qkv.t(), out=self._qkv)
+        ops.qkv_rope_store(
+            self._qkv,
+            weights.cos_sin,
+            launch.positions,
+            launch.slots,
+            self._query,
+            keys,
+            values,
+            bias=layer.qkv_bias,
+            q_norm=layer.q_norm,
+            k_norm=layer.k_norm,
+            eps=weights.eps,
+        )
+        query, out, scale, window = self._query, self._attended, weights.scale, layer.window
+        if plan is not None:
+            ops.tree_attention(query, keys, values, plan, out, scale, window)
+        else:
+            ops.prefill_attention(query, keys, values, launch, out, scale, window)
+        torch.mm(self._attended_flat, layer.out.t(), out=self._product)

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the decoders that ooospec knows by its own kernels: one CUDA graph a round."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from typing import Any
+
+import torch
+
+from ooospec import ops
+from ooospec.backends.base import Segment, Verdict
+from ooospec.backends.decoder import Decoder
+from ooospec.backends.launch import Launch
+from ooospec.backends.packing import pack
+from ooospec.backends.program import Program
+from ooospec.backends.support import decodable_ids, eos_ids
+from ooospec.backends.weights import take_weights
+from ooospec.config import MAX_NODES
+from ooospec.kv import LayerShape, PagePool, Sequence
+from ooospec.rows import Rows
+from ooospec.sampling import Chooser
+
+PAGE_SIZE = 64  # slots of a page: a block of attention
+CHUNK = 256  # rows of a prefill chunk
+NUM_ROWS = MAX_NODES  # rows of every other launch
+
+
+class FusedBackend:
+    """A Backend (see base.py) over packed weights; the model that they came from stays usable.
+
+    Every launch has 64 rows, prefill chunks have 256: products always run at one size, so a row's
+    result depends on nothing but itself and what it attends to.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, num_sequences: int = 8, chunk: int = CHUNK
+    ) -> None:
+        """Takes the weights of `model`, which become views of packed ones.
+
+        num_sequences: most sequences of one launch; 1 to 64. chunk: rows of a prefill chunk, a
+        multiple of 64.
+        Raises UnsupportedModel for a decoder that this backend does not know, ValueError for bad
+        counts.
+        """
+        if not 1 <= num_sequences <= NUM_ROWS:
+            raise ValueError(f"num_sequences: expected 1 to {NUM_ROWS}, got {num_sequences}")
+        if chunk < PAGE_SIZE or chunk % PAGE_SIZE:
+            raise ValueError(f"chunk: expected a multiple of {PAGE_SIZE}, got {chunk}")
+        config = model.config.get_text_config()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
+        self.chunk = chunk
+        self.max_tree_rows = NUM_ROWS
+        self.num_sequences = num_sequences
+        self.context_limit = int(config.max_position_embeddings)
+        self.weights = take_weights(model.eval(), self.context_limit + NUM_ROWS)
+        self.num_embeddings = self.weights.embed.shape[0]
+        self.decodable = decodable_ids(model, tokenizer)
+        self.eos_ids = eos_ids(model, tokenizer, self.decodable)
+        self.rounds = Decoder(self.weights, NUM_ROWS)
+        self.chunks = Decoder(self.weights, chunk)
+        self.level = "not checked"
+        size = sum(p.numel() for p in model.parameters()) / 1e9
+        dtype = str(self.dtype).removeprefix("torch.")
+        self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}, fused"
+        self._programs: weakref.WeakKeyDictionary[PagePool, _Programs] = weakref.WeakKeyDictionary()
+
+    def close(self) -> None:
+        """Gives the graphs back. Safe to call twice."""
+        self._programs.clear()
+
+    def new_pool(self, num_tokens: int) -> PagePool:
+        """Returns a KV cache with room for `num_tokens` tokens."""
+        weights = self.weights
+        shape = LayerShape(weights.num_kv_heads, weights.head_dim, weights.head_dim)
+        return PagePool(
+            [shape] * len(weights.layers),
+            -(-num_tokens // PAGE_SIZE),
+            page_size=PAGE_SIZE,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, segments: Seq[Segment]) -> list[torch.Tensor]:
+        """Runs the rows in as many launches as they need; see Backend.forward.
+
+        Raises ValueError for ids out of range, and for a tree of more than 64 rows.
+        """
+        for segment in segments:
+            self._check(segment.tokens)
+        programs = self._of(segments[0].sequence.pool)
+        found: list[list[torch.Tensor]] = [[] for _ in segments]
+        for pieces in pack(segments, NUM_ROWS, self.num_sequences):
+            launch = programs.launch
+            launch.begin()
+            wanted: list[int] = []
+            for piece in pieces:
+                segment = segments[piece.segment_idx]
+                rows = launch.add(
+                    segment.sequence,
+                    segment.tokens[piece.start : piece.stop],
+                    segment.positions[piece.start : piece.stop],
+                    piece.parents,
+                    piece.masks,
+                    length=segment.sequence.length + piece.start,
+                )
+                wanted += [rows[i] for i in piece.wanted]
+            programs.step.replay()
+            index = torch.tensor(wanted, dtype=torch.long, device=self.device)
+            logits, done = programs.logits[index].float(), 0
+            for piece in pieces:
+                found[piece.segment_idx].append(logits[done : done + len(piece.wanted)])
+                done += len(piece.wanted)
+            self._wait()
+        for segment in segments:
+            segment.sequence.num_rows = len(segment.tokens)
+        return [torch.cat(parts) for parts in found]
+
+    @torch.inference_mode()
+    def verify(
+        self,
+        sequence: Sequence,
+        rows: Rows,
+        chooser: Chooser,
+        index: int,
+        *,
+        top8: bool,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> Verdict:
+        """Runs one round; see Backend.verify."""
+        programs = self._of(sequence.pool)
+        launch = programs.launch
+        launch.begin()
+        positions = sequence.length + rows.depths
+        added = launch.add(sequence, rows.tokens, positions, rows.parents, rows.masks)
+        launch.choose(added, rows.depths, chooser, index)
+        (programs.greedy if chooser.params.temperature == 0 else programs.sampled).replay()
+        meanwhile()
+        self._wait()
+        sequence.num_rows = len(rows)
+        choices = programs.choices[: len(rows)].tolist()
+        path, tokens = rows.follow(lambda row, depth: choices[row])
+        if tokens[-1] < 0:
+            raise RuntimeError("the model gave no usable logits: expected a finite maximum")
+        return Verdict(path, tokens, programs.top8[: len(rows)].copy() if top8 else None)
+
+    @torch.inference_mode()
+    def prefill(
+        self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
+    ) -> torch.Tensor:
+        """Commits `tokens` behind the sequence; see Backend.prefill."""
+        if not tokens:
+            raise ValueError("prefill: expected at least one token, got none")
+        self._check(tokens)
+        programs = self._of(sequence.pool)
+        start = 0
+        while start < len(tokens):
+            first = sequence.length
+            stop = min(len(tokens), start + self.chunk - first % self.chunk)
+            count = stop - start
+            launch = programs.chunk_launch
+            launch.begin()
+            launch.add(
+                sequence,
+                tokens[start:stop],
+                range(first, first + count),
+                range(-1, count - 1),
+                [0] * count,
+            )
+            launch.set_last_row(count - 1)
+            programs.chunk.replay()
+            self._wait()
+            sequence.num_rows = count
+            sequence.keep(range(count))
+            start = stop
+            if progress is not None:
+                progress(start)
+        programs.last.replay()
+        return programs.logits[0].clone()
+
+    def measure_costs(self, row_counts: Seq[int]) -> list[float]:
+        """Returns the microseconds of a round behind 256 tokens: the same for every count."""
+        sequence = Sequence(self.new_pool(CHUNK + NUM_ROWS))
+        sequence.reserve(CHUNK + NUM_ROWS)
+        for block in sequence.pool.blocks:
+            block.zero_()
+        sequence.length = CHUNK
+        segment = Segment(sequence, [0] * NUM_ROWS, range(CHUNK, CHUNK + NUM_ROWS))
+        found = []
+        for _ in range(5):
+            start = time.perf_counter()
+            self.forward([segment])[0].argmax(dim=-1).tolist()
+            found.append((time.perf_counter() - start) * 1e6)
+        return [min(found)] * len(row_counts)
+
+    def _check(self, tokens: Seq[int]) -> None:
+        if not 0 <= min(tokens) <= max(tokens) < self.num_embeddings:
+            raise ValueError(
+                f"launch: expected ids in [0, {self.num_embeddings}), got {min(tokens)} to "
+                f"{max(tokens)}"
+            )
+
+    def _wait(self) -> None:
+        """Waits until the device has done what was launched: the host's buffers are free again."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+
+    def _of(self, pool: PagePool) -> _Programs:
+        """Returns the programs that read and write `pool`, made on first use."""
+        programs = self._programs.get(pool)
+        if programs is None:
+            programs = self._programs[pool] = _Programs(self, pool)
+        return programs
+
+
+class _Programs:
+    """What a backend runs on one pool: graphs hold the addresses of its pages."""
+
+    def __init__(self, backend: FusedBackend, pool: PagePool) -> None:
+        weights, device = backend.weights, backend.device
+        max_tokens = pool.num_pages * pool.page_size
+        self.launch = Launch(
+            pool,
+            NUM_ROWS,
+            num_sequences=backend.num_sequences,
+            max_tokens=max_tokens,
+        )
+        self.chunk_launch = Launch(
+            pool,
+            backend.chunk,
+            num_sequences=1,
+            max_tokens=max_tokens,
+        )
+        self._plan = ops.TreePlan(
+            self.launch, weights.num_heads, weights.num_kv_heads, weights.head_dim
+        )
+        dtype = torch.float32
+        self.logits = torch.zeros(NUM_ROWS, weights.head.shape[0], dtype=dtype, device=device)
+        self._choices = torch.zeros(NUM_ROWS, dtype=torch.int32, device=device)
+        self._top8 = torch.zeros(NUM_ROWS, ops.TOP, dtype=torch.int32, device=device)
+        self._scratch = ops.sample_scratch(self.logits)
+        self._decodable = backend.decodable
+        self._limits: ops.RowLimits | None = None
+        if backend.eos_ids:
+            eos_ids = torch.tensor(sorted(backend.eos_ids), dtype=torch.int32, device=device)
+            self._limits = ops.RowLimits(eos_ids=eos_ids, no_eos=self.launch.no_eos)
+        on_gpu = device.type == "cuda"
+        self._host_choices = torch.zeros_like(self._choices, device="cpu", pin_memory=on_gpu)
+        self._host_top8 = torch.zeros_like(self._top8, device="cpu", pin_memory=on_gpu)
+        self.choices, self.top8 = self._host_choices.numpy(), self._host_top8.numpy()
+        self._rounds, self._chunks = backend.rounds, backend.chunks
+        self.greedy = Program(lambda: self._round(None), device)
+        self.sampled = Program(lambda: self._round(self.launch.sampling), device)
+        self.step = Program(self._step, device)
+        self.chunk = Program(self._chunk, device)
+        self.last = Program(self._last, device)
+
+    def _step(self) -> None:
+        """Rows in, logits out."""
+        self.launch.copy_in()
+        self._rounds.run(self.launch, self._plan)
+        self._head()
+
+    def _round(self, sampling: ops.RowSampling | None) -> None:
+        """Rows in, the target's choices and likeliest ids out, on the host."""
+        self._step()
+        out = self._choices, self._top8
+        ops.sample(self.logits, self._decodable, *out, sampling, self._limits, self._scratch)
+        self._host_choices.copy_(self._choices, non_blocking=True)
+        self._host_top8.copy_(self._top8, non_blocking=True)
+
+    def _chunk(self) -> None:
+        """A chunk of prefill, without logits."""
+        self.chunk_launch.copy_in()
+        self._chunks.run(self.chunk_launch, None)
+
+    def _last(self) -> None:
+        """The logits of a chunk's last row, in row 0; products run at the size of a round."""
+        hidden = self._rounds.hidden
+        torch.index_select(self._chunks.hidden, 0, self.chunk_launch.last_row, out=hidden[:1])
+        self._head()
+
+    def _head(self) -> None:
+        hidden, head = self._rounds.hidden, self._rounds.weights.head
+        if hidden.dtype == torch.float32:
+            torch.mm(hidden, head.t(), out=self.logits)
+        else:
+            torch.mm(hidden, head.t(), out_dtype=torch.float32, out=self.logits)

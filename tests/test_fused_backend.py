@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused backend against Hugging Face, under hostile drafts, and bit by bit.
+
+On a CPU the operations are their references and the weights float32; on a GPU they are the kernels,
+in bfloat16, and the shapes those of real models.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import equality
+from ooospec import ops
+from ooospec.backends.base import Segment
+from ooospec.backends.fused import FusedBackend
+from ooospec.backends.load import load_backend
+from ooospec.bits import border_lengths, busy_device, check_bits
+from ooospec.engine import Engine
+from ooospec.errors import UnsupportedModel
+from ooospec.kv import Sequence
+from tiny_models import tiny_model, tiny_tokenizer
+
+FAMILIES = ("qwen2", "qwen3", "llama", "mistral")
+CHUNK = 64
+LENGTHS = {"qwen2": (1, 63), "qwen3": (64, 150), "llama": (65, 127), "mistral": (62, 128)}
+LLAMA_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 500000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(autouse=True)
+def references() -> Iterator[None]:
+    """On a CPU the references stand for the kernels, which have tests of their own."""
+    with ops.using("reference") if not torch.cuda.is_available() else nullcontext():
+        yield
+
+
+@functools.cache
+def fused(family: str) -> FusedBackend:
+    return FusedBackend(tiny_model(family), tiny_tokenizer(), chunk=CHUNK)
+
+
+def random_tokens(count: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(len(tiny_tokenizer())) for _ in range(count)]
+
+
+def prefilled(backend: FusedBackend, tokens: list[int]) -> tuple[Sequence, torch.Tensor]:
+    sequence = Sequence(backend.new_pool(len(tokens) + 256))
+    sequence.reserve(len(tokens) + 128)
+    return sequence, backend.prefill(sequence, tokens)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_hugging_face(family: str) -> None:
+    tokens = random_tokens(150)
+    expected = tiny_model(family)(torch.tensor([tokens])).logits[0]
+    sequence, last = prefilled(fused(family), tokens[:100])
+    torch.testing.assert_close(last, expected[99], atol=1e-4, rtol=1e-4)
+    rows = fused(family).forward([Segment(sequence, tokens[100:], range(100, 150))])[0]
+    torch.testing.assert_close(rows, expected[100:], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(last, expected[99], atol=1e-4, rtol=1e-4)  # not overwritten
+
+
+def test_scaled_rotary_embeddings_are_the_models_own() -> None:
+    tokens = random_tokens(90)
+    model = tiny_model("llama", rope_parameters=LLAMA_ROPE)
+    expected = model(torch.tensor([tokens])).logits[0, -1]
+    last = prefilled(FusedBackend(model, chunk=CHUNK), tokens)[1]
+    torch.testing.assert_close(last, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_packing_leaves_the_model_as_it_was_and_its_weights_in_memory_once() -> None:
+    tokens = torch.tensor([random_tokens(20)])
+    model = tiny_model("qwen2")
+    expected = model(tokens).logits
+    backend = FusedBackend(model, chunk=CHUNK)
+    assert torch.equal(model(tokens).logits, expected)
+    storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    for layer in backend.weights.layers:
+        held = [tensor for tensor in vars(layer).values() if torch.is_tensor(tensor)]
+        assert {tensor.untyped_storage().data_ptr() for tensor in held} <= storages
+    before = sum(p.numel() for p in tiny_model("qwen2").parameters())
+    assert sum(p.numel() for p in model.parameters()) == before
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hostile_drafts_change_nothing(family: str) -> None:
+    engine, counts = Engine(fused(family)), equality.Counts()
+    for length in LENGTHS[family]:
+        prompt = random_tokens(length, seed=length)
+        expected = equality.reference(family, prompt, max_new_tokens=8)
+        equality.assert_same(engine, prompt, expected, counts, max_tokens=8)
+    counts.check(250, 60, 400)
+
+
+def test_drafts_change_no_sampled_token_and_no_minimum_length() -> None:
+    engine, counts = Engine(fused("qwen3")), equality.Counts()
+    prompt = random_tokens(70)
+    for seed, settings in enumerate(
+        (
+            {"temperature": 0.8},
+            {"temperature": 1.5, "top_k": 20},
+            {"temperature": 1.0, "top_p": 0.7, "min_tokens": 8},
+        )
+    ):
+        how: dict[str, Any] = {"max_tokens": 10, "seed": seed, **settings}
+        expected = engine.generate_ids(prompt, **how).token_ids
+        assert expected != engine.generate_ids(prompt, **how | {"seed": seed + 9}).token_ids
+        equality.assert_same(engine, prompt, expected, counts, **how)
+    counts.check(300, 60, 900)
+
+
+def test_a_second_turn_starts_from_the_chunks_of_the_first() -> None:
+    engine = Engine(fused("llama"))
+    first = random_tokens(3 * CHUNK)
+    answer = engine.generate_ids(first, max_tokens=8).token_ids
+    again = [*first, *answer, *random_tokens(5, seed=1)]
+    warm = engine.generate_ids(again, max_tokens=8)
+    assert warm.usage.cached_tokens == 3 * CHUNK
+    cold = Engine(fused("llama")).generate_ids(again, max_tokens=8)
+    assert warm.token_ids == cold.token_ids == equality.reference("llama", again, max_new_tokens=8)
+
+
+def test_launches_are_cut_where_they_are_full() -> None:
+    backend, tokens = fused("qwen2"), random_tokens(300)
+    expected = tiny_model("qwen2")(torch.tensor([tokens])).logits[0]
+    pool = backend.new_pool(9 * 256)
+    segments = []
+    for start in (10, 20, 30, 40, 50, 60, 70, 80, 90):  # more sequences than a launch may have
+        sequence = Sequence(pool)
+        sequence.reserve(220)
+        backend.prefill(sequence, tokens[:start])
+        segments.append(Segment(sequence, tokens[start : start + 100], range(start, start + 100)))
+    segments[4].logits, segments[5].logits = "last", "none"
+    got = backend.forward(segments)
+    for start, segment, rows in zip(range(10, 100, 10), segments, got, strict=True):
+        wanted = {"all": range(100), "last": range(99, 100), "none": range(0)}[segment.logits]
+        want = expected[[start + i for i in wanted]]
+        torch.testing.assert_close(rows, want, atol=1e-4, rtol=1e-4)
+
+
+def test_bits_are_equal_and_a_planted_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = fused("qwen3")
+    lengths = [*border_lengths(random.Random(0), 300, 2), 5]
+    report = check_bits(backend, lengths)
+    assert (report.num_cases, report.num_rows, report.differences) == (12, 288, [])
+    keep = Sequence.keep
+
+    def forgetful(sequence: Sequence, rows: Any) -> None:
+        """Keeps a path's rows where they are, not where they belong."""
+        keep(sequence, range(len(rows)))
+
+    monkeypatch.setattr(Sequence, "keep", forgetful)
+    assert {one.case for one in check_bits(backend, [70]).differences} >= {"tree", "packed"}
+
+
+def test_what_it_does_not_know_it_names() -> None:
+    with pytest.raises(UnsupportedModel, match="gemma3_text is none of"):
+        FusedBackend(tiny_model("gemma3"))
+    with pytest.raises(UnsupportedModel, match="o_proj has a bias"):
+        FusedBackend(tiny_model("llama", attention_bias=True))
+    dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    with pytest.raises(UnsupportedModel, match="depends on the length"):
+        FusedBackend(tiny_model("llama", rope_parameters=dynamic))
+    for wrong in ({"num_sequences": 0}, {"num_sequences": 65}, {"chunk": 32}, {"chunk": 100}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            FusedBackend(tiny_model("qwen2"), **wrong)
+    backend = fused("qwen2")
+    sequence, _ = prefilled(backend, [1, 2, 3])
+    with pytest.raises(ValueError, match="expected ids in"):
+        backend.forward([Segment(sequence, [backend.num_embeddings], [3])])
+    mask = torch.ones(65, 65, dtype=torch.bool).tril()
+    with pytest.raises(ValueError, match="at most 64 rows, got 65"):
+        backend.forward([Segment(sequence, [1] * 65, range(3, 68), mask)])
+    with pytest.raises(ValueError, match="at least one token"):
+        backend.prefill(sequence, [])
+
+
+def test_load_backend_takes_it_when_asked() -> None:
+    assert isinstance(load_backend(tiny_model("qwen2"), backend="fused"), FusedBackend)
+    on_cpu = load_backend(tiny_model("qwen2"))
+    assert on_cpu.level == "tested"  # the transformers backend
+
+
+GPU_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2.5-0.5b": ("Qwen2Config", dict(zip("chi", (896, 14, 4864), strict=True))),
+    "qwen3-8b": ("Qwen3Config", dict(zip("chi", (4096, 32, 12288), strict=True))),
+    "llama-3.2-3b": ("LlamaConfig", dict(zip("chi", (3072, 24, 8192), strict=True))),
+    "mistral": ("MistralConfig", {"c": 2048, "h": 16, "i": 4096, "sliding_window": 200}),
+}
+
+
+def gpu_model(name: str) -> Any:
+    """Returns three random layers of a real shape in bfloat16."""
+    config, shape = GPU_SHAPES[name]
+    shape = dict(shape)
+    sizes = {
+        "hidden_size": shape.pop("c"),
+        "num_attention_heads": shape.pop("h"),
+        "intermediate_size": shape.pop("i"),
+        "num_key_value_heads": 2 if name == "qwen2.5-0.5b" else 8,
+        "num_hidden_layers": 3,
+        "vocab_size": 4000,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": False,
+    }
+    ids = {"eos_token_id": 0, "bos_token_id": None, "pad_token_id": None}
+    if name != "qwen2.5-0.5b":
+        sizes["head_dim"] = 128
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        settings = getattr(transformers, config)(**sizes, **ids, **shape)
+        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16)
+    return model.eval()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GPU_SHAPES)
+def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str) -> None:
+    model = gpu_model(name)
+    tokens = [random.Random(i).randrange(4000) for i in range(660)]
+    with torch.inference_mode():
+        half = model(torch.tensor([tokens], device="cuda")).logits[0].float()
+        exact = model.float()(torch.tensor([tokens], device="cuda")).logits[0]
+        backend = FusedBackend(model.to(torch.bfloat16))
+    sequence, last = prefilled(backend, tokens[:600])
+    rows = backend.forward([Segment(sequence, tokens[600:], range(600, 660))])[0]
+    got = torch.cat((last[None], rows[:-1]))
+
+    def error(logits: torch.Tensor) -> float:
+        return float((logits - exact[599:659]).norm() / exact[599:659].norm())
+
+    assert error(got) <= 1.05 * error(half[599:659])
+    lengths = border_lengths(random.Random(name), 3000, 4)
+    report = check_bits(backend, lengths, beside=busy_device(backend.device))
+    assert report.num_rows == 384
+    assert report.differences == []
