@@ -33,12 +33,12 @@ _MIX_2: tl.constexpr = tl.constexpr(0x94D049BB133111EB)
 @triton.jit
 def _load(
     logits_ptr, bitmask_ptr, eos_ptr, no_eos, ids, decodable,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     """Returns the logits of one row at `ids`; -inf where they are not finite or not allowed."""
-    inside = ids < decodable
+    inside = ids < VOCAB  # known when compiled: loads stay wide, whatever is decodable
     x = tl.load(logits_ptr + ids, mask=inside, other=float("-inf")).to(tl.float32)
-    allowed = tl.abs(x) < float("inf")
+    allowed = (ids < decodable) & (tl.abs(x) < float("inf"))
     if HAS_BITMASK:
         words = tl.load(bitmask_ptr + ids // 32, mask=inside, other=0)
         allowed = allowed & (((words >> (ids % 32)) & 1) == 1)
@@ -165,7 +165,7 @@ def _maxima_kernel(
     logits_ptr, bitmask_ptr, eos_ptr, no_eos_ptr, maxima_ptr,
     logits_stride, bitmask_stride, decodable,
     NUM_BLOCKS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(1).to(tl.int64)
     no_eos = tl.load(no_eos_ptr + row) if NUM_EOS else 0
@@ -173,7 +173,7 @@ def _maxima_kernel(
     blocks = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
     ids = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     logits = logits_ptr + row * logits_stride
-    x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+    x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB)
     tl.store(maxima_ptr + row * NUM_BLOCKS + blocks, tl.max(x, axis=1), mask=blocks < NUM_BLOCKS)
 
 
@@ -184,7 +184,7 @@ def _rank_kernel(
     logits_stride, bitmask_stride, top8_stride, decodable,
     NUM_BLOCKS: tl.constexpr, NUM_ABOVE: tl.constexpr, BLOCK: tl.constexpr,
     SHIFT: tl.constexpr, ID_BITS: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, HAS_NOISE: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr, HAS_NOISE: tl.constexpr,
 ):  # fmt: skip
     """Finds the eight likeliest ids; for filters, a logit that some hundreds of ids reach."""
     row = tl.program_id(0).to(tl.int64)
@@ -193,7 +193,7 @@ def _rank_kernel(
     logits = logits_ptr + row * logits_stride
     maxima = _load_maxima(maxima_ptr + row * NUM_BLOCKS, NUM_BLOCKS)
     ids = _ids_of_best_blocks(maxima, NUM_BLOCKS, BLOCK, ID_BITS)
-    x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+    x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB)
     packed = _pack(x, ids, SHIFT, ID_BITS)
     tl.store(top8_ptr + row * top8_stride + tl.arange(0, 8), _best_ids(packed, -1, ID_BITS))
     tl.store(choices_ptr + row, _id_of(tl.max(packed), -1, ID_BITS))
@@ -211,7 +211,7 @@ def _spread_kernel(
     logits_stride, bitmask_stride, decodable,
     NUM_BLOCKS: tl.constexpr, BLOCKS: tl.constexpr, BLOCK: tl.constexpr,
     CANDIDATES: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     """Looks at all ids of rows with noise: noisy maxima, or what filters may keep."""
     row = tl.program_id(1).to(tl.int64)
@@ -226,7 +226,7 @@ def _spread_kernel(
         highest = tl.load(logits + choice).to(tl.float32)
         blocks = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)
         ids = blocks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
-        x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+        x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB)
         if (top_k == 0) & (top_p >= 1.0):
             place_key = _place_key(tl.load(key_ptr + row), tl.load(index_ptr + row))
             noise = _fast_gumbel(place_key, ids)
@@ -265,14 +265,14 @@ def _reach(
     least, whole, num_ids, candidates, logits, bitmask, eos_ptr, no_eos, decodable,
     highest, temperature,
     BY_MASS: tl.constexpr, TILE: tl.constexpr, SHIFT: tl.constexpr, ID_BITS: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     """Returns int64: how many ids, or what mass of them, are packed at `least` or above."""
     reached = tl.zeros((), tl.int64)
     start = num_ids * 0
     while start < num_ids:  # range() of a loaded number is more than Triton's interpreter can do
         ids = _tile_ids(start, whole, num_ids, candidates, decodable, TILE)
-        x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+        x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB)
         above = (_pack(x, ids, SHIFT, ID_BITS) >= least) & (x > float("-inf"))
         weight = _mass(x, highest, temperature) if BY_MASS else tl.full((TILE,), 1, tl.int64)
         reached += tl.sum(tl.where(above, weight, 0))
@@ -285,14 +285,14 @@ def _last_kept(
     low, high, target, whole, num_ids, candidates, logits, bitmask, eos_ptr, no_eos, decodable,
     highest, temperature,
     BY_MASS: tl.constexpr, TILE: tl.constexpr, SHIFT: tl.constexpr, ID_BITS: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     """Returns the largest packed value that, with all above it, reaches `target`; else `low`."""
     while low < high:
         middle = _middle(low, high)
         reached = _reach(
             middle, whole, num_ids, candidates, logits, bitmask, eos_ptr, no_eos, decodable,
-            highest, temperature, BY_MASS, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS,
+            highest, temperature, BY_MASS, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS, VOCAB,
         )  # fmt: skip
         enough = reached.to(tl.float64) >= target
         low = tl.where(enough, middle, low)
@@ -315,7 +315,7 @@ def _draw_kernel(
     logits_stride, bitmask_stride, decodable,
     NUM_BLOCKS: tl.constexpr, BLOCK: tl.constexpr, CANDIDATES: tl.constexpr, TILE: tl.constexpr,
     SHIFT: tl.constexpr, ID_BITS: tl.constexpr,
-    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr,
+    HAS_BITMASK: tl.constexpr, NUM_EOS: tl.constexpr, VOCAB: tl.constexpr,
 ):  # fmt: skip
     """Draws the choices of rows with noise: from the best noisy blocks, or what filters keep."""
     row = tl.program_id(0).to(tl.int64)
@@ -332,7 +332,7 @@ def _draw_kernel(
         if (top_k == 0) & (top_p >= 1.0):
             maxima = _load_maxima(noisy_ptr + row * NUM_BLOCKS, NUM_BLOCKS)
             ids = _ids_of_best_blocks(maxima, NUM_BLOCKS, BLOCK, ID_BITS)
-            x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+            x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB)
             score = _noisy(x, ids, highest, temperature, place_key)
             choice = tl.min(tl.where(score == tl.max(score), ids, 0x7FFFFFFF))
         else:
@@ -345,7 +345,7 @@ def _draw_kernel(
             if (whole == 0) & (top_k == 0):
                 reached = _reach(
                     lowest, 0, num_listed, candidates, logits, bitmask, eos_ptr, no_eos, decodable,
-                    highest, temperature, True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS,
+                    highest, temperature, True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS, VOCAB,
                 )  # fmt: skip
                 whole = (reached.to(tl.float64) < target).to(tl.int32)
             num_ids = tl.where(whole != 0, decodable, num_listed)
@@ -355,26 +355,28 @@ def _draw_kernel(
                 least = _last_kept(
                     least, top, top_k.to(tl.float64), whole, num_ids, candidates,
                     logits, bitmask, eos_ptr, no_eos, decodable, highest, temperature,
-                    False, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS,
+                    False, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS, VOCAB,
                 )  # fmt: skip
                 if top_p < 1.0:
                     reached = _reach(
                         least, whole, num_ids, candidates, logits, bitmask, eos_ptr, no_eos,
                         decodable, highest, temperature,
-                        True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS,
+                        True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS, VOCAB,
                     )  # fmt: skip
                     target = top_p * reached.to(tl.float64)
             if top_p < 1.0:
                 least = _last_kept(
                     least, top, target, whole, num_ids, candidates,
                     logits, bitmask, eos_ptr, no_eos, decodable, highest, temperature,
-                    True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS,
+                    True, TILE, SHIFT, ID_BITS, HAS_BITMASK, NUM_EOS, VOCAB,
                 )  # fmt: skip
             best = tl.full((), float("-inf"), tl.float64)
             start = num_ids * 0
             while start < num_ids:
                 ids = _tile_ids(start, whole, num_ids, candidates, decodable, TILE)
-                x = _load(logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS)
+                x = _load(
+                    logits, bitmask, eos_ptr, no_eos, ids, decodable, HAS_BITMASK, NUM_EOS, VOCAB
+                )
                 score = _noisy(x, ids, highest, temperature, place_key)
                 score = tl.where(_pack(x, ids, SHIFT, ID_BITS) >= least, score, float("-inf"))
                 here = tl.max(score)
@@ -423,6 +425,7 @@ def sample(
     limits = {
         "NUM_BLOCKS": num_blocks,
         "BLOCK": BLOCK,
+        "VOCAB": vocab,
         "HAS_BITMASK": bitmask is not None,
         "NUM_EOS": 0 if eos_ids is None else len(eos_ids),
     }
