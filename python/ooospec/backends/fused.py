@@ -17,6 +17,7 @@ from ooospec.backends.decoder import Decoder
 from ooospec.backends.launch import Launch
 from ooospec.backends.packing import pack
 from ooospec.backends.program import Program
+from ooospec.backends.round_end import round_end
 from ooospec.backends.support import decodable_ids, eos_ids
 from ooospec.backends.weights import take_weights
 from ooospec.config import MAX_NODES
@@ -141,15 +142,13 @@ class FusedBackend:
         positions = sequence.length + rows.depths
         added = launch.add(sequence, rows.tokens, positions, rows.parents, rows.masks)
         launch.choose(added, rows.depths, chooser, index)
-        (programs.greedy if chooser.params.temperature == 0 else programs.sampled).replay()
+        program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
+        if program.prepare():
+            programs.end.captured()
+        program.replay()
         meanwhile()
-        self._wait()
         sequence.num_rows = len(rows)
-        choices = programs.choices[: len(rows)].tolist()
-        path, tokens = rows.follow(lambda row, depth: choices[row])
-        if tokens[-1] < 0:
-            raise RuntimeError("the model gave no usable logits: expected a finite maximum")
-        return Verdict(path, tokens, programs.top8[: len(rows)].copy() if top8 else None)
+        return programs.end.read(rows, top8=top8)
 
     @torch.inference_mode()
     def prefill(
@@ -243,18 +242,13 @@ class _Programs:
         )
         dtype = torch.float32
         self.logits = torch.zeros(NUM_ROWS, weights.head.shape[0], dtype=dtype, device=device)
-        self._choices = torch.zeros(NUM_ROWS, dtype=torch.int32, device=device)
-        self._top8 = torch.zeros(NUM_ROWS, ops.TOP, dtype=torch.int32, device=device)
+        self.end = round_end(self.launch)
         self._scratch = ops.sample_scratch(self.logits)
         self._decodable = backend.decodable
         self._limits: ops.RowLimits | None = None
         if backend.eos_ids:
             eos_ids = torch.tensor(sorted(backend.eos_ids), dtype=torch.int32, device=device)
             self._limits = ops.RowLimits(eos_ids=eos_ids, no_eos=self.launch.no_eos)
-        on_gpu = device.type == "cuda"
-        self._host_choices = torch.zeros_like(self._choices, device="cpu", pin_memory=on_gpu)
-        self._host_top8 = torch.zeros_like(self._top8, device="cpu", pin_memory=on_gpu)
-        self.choices, self.top8 = self._host_choices.numpy(), self._host_top8.numpy()
         self._rounds, self._chunks = backend.rounds, backend.chunks
         self.greedy = Program(lambda: self._round(None), device)
         self.sampled = Program(lambda: self._round(self.launch.sampling), device)
@@ -269,12 +263,11 @@ class _Programs:
         self._head()
 
     def _round(self, sampling: ops.RowSampling | None) -> None:
-        """Rows in, the target's choices and likeliest ids out, on the host."""
+        """Rows in; the choices that the target makes for them, followed and published, out."""
         self._step()
-        out = self._choices, self._top8
+        out = self.end.choices, self.end.top8
         ops.sample(self.logits, self._decodable, *out, sampling, self._limits, self._scratch)
-        self._host_choices.copy_(self._choices, non_blocking=True)
-        self._host_top8.copy_(self._top8, non_blocking=True)
+        self.end.run()
 
     def _chunk(self) -> None:
         """A chunk of prefill, without logits."""

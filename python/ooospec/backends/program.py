@@ -22,14 +22,23 @@ class Program:
         self._device = device
         self._graph: torch.cuda.CUDAGraph | None = None
 
+    def prepare(self) -> bool:
+        """Captures the graph, unless that was done; returns whether `run` ran for it.
+
+        Raises what `run` raises.
+        """
+        if self._device.type != "cuda" or self._graph is not None:
+            return False
+        self._graph = self._capture()
+        return True
+
     def replay(self) -> None:
         """Runs once. Raises what `run` raises, on first use."""
-        if self._device.type != "cuda":
-            self._run()
-            return
+        self.prepare()
         if self._graph is None:
-            self._graph = self._capture()
-        self._graph.replay()
+            self._run()
+        else:
+            self._graph.replay()
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """Captures on a stream of its own, whose workspaces no other graph shares."""
