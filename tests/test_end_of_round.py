@@ -45,7 +45,7 @@ class Rows:
         self.page_table = [pages[40 * i : 40 * i + 40] for i in range(num_sequences)]
         row = 0
         for sequence in rng.sample(range(num_sequences), num_sequences):
-            count = min(rng.randint(1, 2 * num_rows // num_sequences), num_rows - row)
+            count = min(rng.randint(1, 1 + 2 * num_rows // num_sequences), num_rows - row)
             self._add(sequence, row, count)
             row += count
         self.choices = [self._choice(row) for row in range(num_rows)]

@@ -124,6 +124,11 @@ __global__ void __launch_bounds__(kThreads) end_of_round_kernel(const EndOfRound
 
 }  // namespace
 
+int load_end_of_round() {
+  cudaFuncAttributes attributes;
+  return static_cast<int>(cudaFuncGetAttributes(&attributes, end_of_round_kernel));
+}
+
 int launch_end_of_round(const EndOfRound& round, void* stream) {
   end_of_round_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(round);
   return static_cast<int>(cudaGetLastError());

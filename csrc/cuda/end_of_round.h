@@ -60,6 +60,9 @@ struct EndOfRound {
   RoundReport* report;         // mapped: the device's address
 };
 
+// Loads the kernel, which a capture must find loaded. Returns a cudaError_t, 0 for success.
+int load_end_of_round();
+
 // Accepts from the root of each sequence the child (the lowest such row) whose token is the choice,
 // and so on; writes the path and the report, then counts and publishes the round with a release
 // store that the whole system sees.

@@ -236,7 +236,7 @@ def sample(
         launch(logits, decodable, choices, top8, scratch, rows, *bans)
         return
     for row in range(num_rows):
-        allowed = _allowed(row, vocab, decodable, limits or RowLimits())
+        allowed = _allowed(row, logits, decodable, limits or RowLimits())
         choices[row], ids = reference.sample_ref(logits[row], allowed, **_of_row(row, sampling))
         top8[row] = torch.tensor(ids)
 
@@ -267,9 +267,9 @@ def _check_rows(num_rows: int, vocab: int, sampling: RowSampling | None, limits:
         _require("no_eos", limits.no_eos, torch.int32, num_rows)
 
 
-def _allowed(row: int, vocab: int, decodable: int, limits: RowLimits) -> torch.Tensor:
+def _allowed(row: int, logits: torch.Tensor, decodable: int, limits: RowLimits) -> torch.Tensor:
     """Returns bool[V]: the ids that `row` may choose."""
-    ids = torch.arange(vocab)
+    ids = torch.arange(logits.shape[1], device=logits.device)
     allowed = ids < decodable
     if limits.bitmask is not None:
         allowed &= (limits.bitmask[row, ids // 32] >> (ids % 32)) & 1 == 1

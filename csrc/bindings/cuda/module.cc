@@ -38,10 +38,12 @@ bool wait_for(const std::uint64_t* address, std::uint64_t value, std::int64_t ti
   return wait(address, value, timeout_us, asked);
 }
 
-// The report of rounds, in mapped memory of its own.
+// The report of rounds, in mapped memory of its own. Whoever has one can capture a round.
 class Report {
  public:
-  Report() : memory_(sizeof(RoundReport)) {}
+  Report() : memory_(sizeof(RoundReport)) {
+    cuda_check(load_end_of_round(), "loading end_of_round");
+  }
   RoundReport* host() const { return static_cast<RoundReport*>(memory_.host()); }
   const MappedMemory& memory() const { return memory_; }
 

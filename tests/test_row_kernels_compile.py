@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels that work on single rows compile for compute capability 9.0, without a GPU too.
+
+A process of its own, in which kernels are not interpreted, calls the operations with tensors on the
+CPU; each launch ends where it would go to a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+HARNESS = """
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+class Offline:
+    def get_current_target(self):
+        return GPUTarget("cuda", 90, 32)
+    def get_current_device(self):
+        return 0
+    def get_current_stream(self, device):
+        return 0
+
+def compile_only(self, *args, grid, warmup, **options):
+    kernel = run(self, *args, grid=grid, warmup=True, **options)
+    assert kernel.asm["cubin"]
+    print(self.__name__)
+
+driver.set_active(Offline())
+run, JITFunction.run = JITFunction.run, compile_only
+from ooospec import ops
+from ooospec.ops import RowLimits, RowSampling
+
+def zeros(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype)
+
+def ints(*shape):
+    return zeros(*shape, dtype=torch.int32)
+
+def doubles(*shape):
+    return zeros(*shape, dtype=torch.float64)
+
+def longs(*shape):
+    return zeros(*shape, dtype=torch.int64)
+
+N = 64
+"""
+
+ROPE = """
+def rope(heads, kv_heads, dim, **extras):
+    qkv = zeros(N, (heads + 2 * kv_heads) * dim)
+    cache = zeros(256, kv_heads, dim)
+    table = zeros(256, dim, dtype=torch.float32)
+    ops.qkv_rope_store(qkv, table, ints(N), longs(N), zeros(N, heads, dim), cache, cache, **extras)
+
+"""
+
+KERNELS = {
+    "rms_norm": """
+for dim in (896, 1024, 4096, 5120):
+    ops.rms_norm(zeros(N, dim), zeros(dim), 1e-6, zeros(N, dim))
+ops.rms_norm(zeros(N, 4096), zeros(4096), 1e-6, zeros(N, 4096), zeros(N, 4096), 1.0)
+""",
+    "swiglu": """
+for activation in ops.ACTIVATIONS:
+    ops.swiglu(zeros(N, 2 * 4864), zeros(N, 4864), activation)
+""",
+    "qkv_rope_store": ROPE
+    + """
+rope(32, 8, 128, q_norm=zeros(128), k_norm=zeros(128))
+rope(14, 2, 64, bias=zeros(18 * 64))
+rope(32, 32, 80)
+""",
+    "sample": """
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    ops.sample(zeros(N, 151936, dtype=dtype), 151669, ints(N), ints(N, 8))
+noise = RowSampling(doubles(N), ints(N), doubles(N), longs(N), ints(N))
+limits = RowLimits(ints(N, 4748), ints(2), ints(N))
+ops.sample(zeros(N, 151936), 151669, ints(N), ints(N, 8), noise, limits)
+""",
+}
+NUM_LAUNCHES = {"rms_norm": 5, "swiglu": 2, "qkv_rope_store": 3, "sample": 3 * 2 + 4}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_compile_for_hopper(name: str, tmp_path: Path) -> None:
+    env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    body = "".join(f"    {line}\n" for line in KERNELS[name].splitlines())
+    code = f"{HARNESS}\nwith ops.using('triton'):\n{body}"
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == NUM_LAUNCHES[name], done.stdout
