@@ -229,6 +229,39 @@ def gpu_model(name: str) -> Any:
 
 
 @pytest.mark.gpu
+def test_on_a_gpu_hostile_drafts_change_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy and sampled, rounds that end on the device; a planted KV error is found."""
+    model = gpu_model("qwen2.5-0.5b")
+    model.model.embed_tokens.weight.data *= 20  # so that greedy answers wander
+    engine, counts = Engine(FusedBackend(model)), equality.Counts()
+    for number in range(24):
+        rng = random.Random(number)
+        prompt = [rng.randrange(1, 4000) for _ in range(rng.randint(1, 700))]
+        how: dict[str, Any] = {"max_tokens": 60, "ignore_eos": True}
+        if number % 3 == 1:
+            how |= {"temperature": 1.0, "seed": number}
+        if number % 3 == 2:
+            how |= {"temperature": 0.7, "top_k": 40, "top_p": 0.9, "seed": number}
+        expected = engine.generate_ids(prompt, **how).token_ids
+        equality.assert_same(engine, prompt, expected, counts, **how)
+    counts.check(20_000, 8_000, 50_000)
+
+    keep = Sequence.keep
+
+    def off_by_one(sequence: Sequence, rows: Any) -> None:
+        """Commits one accepted row too few and fills up with what lies there."""
+        keep(sequence, rows)
+        if len(rows) > 2:
+            slots = sequence.slots(sequence.length - 2, sequence.length)
+            for block in sequence.pool.blocks:
+                block[:, slots[1]] = block[:, slots[0]]
+
+    monkeypatch.setattr(Sequence, "keep", off_by_one)
+    with pytest.raises(AssertionError):
+        equality.assert_same(engine, prompt, expected, counts, **how)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", GPU_SHAPES)
 def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str) -> None:
     model = gpu_model(name)

@@ -198,6 +198,7 @@ def load(
     wave: Literal["auto", "always", "never"] = "auto",
     device: str | None = None,
     dtype: str | None = None,
+    backend: Literal["auto", "fused", "transformers"] = "auto",
     sidecar_device: str | None = None,
     sidecar_dtype: str | None = None,
     sources: Sequence[str | type] = (),
@@ -213,6 +214,7 @@ def load(
     thread of this process, or a process.
     wave: whether waves start: "auto" where their measured cost is worth it.
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
+    backend: what runs the target; see load_backend.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
     method but `ar`.
     cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows) or
@@ -221,12 +223,13 @@ def load(
     its status.
     """
     from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
-    backend: Backend
+    model: Backend
     if hasattr(target, "measure_costs"):
-        backend = target
+        model = target
     else:
-        backend = load_backend(target, device=device, dtype=dtype, progress=progress)
-    if backend.tokenizer is None:
+        how: dict[str, Any] = {"device": device, "dtype": dtype, "backend": backend}
+        model = load_backend(target, **how, progress=progress)
+    if model.tokenizer is None:
         raise ValueError("target: expected a model with its tokenizer, got one without")
     running: Sidecar | None = None
     if isinstance(sidecar, str):
@@ -242,19 +245,19 @@ def load(
         )
     elif sidecar is not None:
         running = sidecar
-    table = TokenTable(backend.tokenizer)
+    table = TokenTable(model.tokenizer)
     text = TargetText(
         _C.Vocab(table.pieces),
         table.encode,
-        end_token(backend),
-        call_styles(backend.tokenizer),
-        backend.tokenizer,
+        end_token(model),
+        call_styles(model.tokenizer),
+        model.tokenizer,
     )
     costs: RoundCosts | None = None
     if isinstance(cost_model, RoundCosts):
         costs = cost_model
     elif cost_model:
-        costs = measure_costs(backend, progress)
+        costs = measure_costs(model, progress)
     drafting = Drafting(
         text,
         DraftStore(text),
@@ -266,13 +269,13 @@ def load(
         running.set_target(
             Target(
                 CostCurve(COST_ROWS, tuple(costs.measured())),
-                backend.chunk,
-                backend.context_limit,
-                shared=shared_compute(running, backend),
+                model.chunk,
+                model.context_limit,
+                shared=shared_compute(running, model),
             )
         )
     methods = {name: drafting.method(method) for name, method in METHODS.items()}
-    return Engine(backend, methods=methods, drafting=drafting, config=config, tokens=table)
+    return Engine(model, methods=methods, drafting=drafting, config=config, tokens=table)
 
 
 def end_token(backend: Backend) -> int:

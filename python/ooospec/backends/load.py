@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,8 @@ from ooospec.backends.fused import FusedBackend
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound
+
+MIN_CAPABILITY = (8, 0)  # of a GPU that the fused backend's kernels are for
 
 
 def load_backend(
@@ -57,11 +60,17 @@ def load_backend(
     if adapter is not None:
         with _bars(progress):
             model = merge_adapter(model, adapter)
-    half = model.dtype in (torch.bfloat16, torch.float16)
-    fits = model.device.type == "cuda" and half and unsupported(model) is None
-    if backend == "fused" or (backend == "auto" and fits and num_padded_rows is None):
+    if backend == "fused" or (backend == "auto" and num_padded_rows is None and _is_fast(model)):
         return FusedBackend(model, found, chunk=chunk, num_sequences=num_sequences)
     return TransformersBackend(model, found, chunk=chunk, num_padded_rows=num_padded_rows)
+
+
+def _is_fast(model: Any) -> bool:
+    """Returns whether the fused backend runs `model` by kernels: on this GPU, in half precision."""
+    if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
+        return False
+    able = torch.cuda.get_device_capability(model.device) >= MIN_CAPABILITY
+    return able and find_spec("triton") is not None and unsupported(model) is None
 
 
 def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:

@@ -88,6 +88,7 @@ def demo(
     source: opt.Source = None,
     device: opt.Device = None,
     dtype: opt.Dtype = None,
+    backend: opt.BackendOption = opt.Backend.auto,
 ) -> None:
     """Watch a request being answered, each token in the colour of the source that drafted it.
 
@@ -114,6 +115,7 @@ def demo(
         source=source,
         device=device,
         dtype=dtype,
+        backend=backend,
         console=console,
     )
     with opener as engine, _live(console, question, runs) as show:

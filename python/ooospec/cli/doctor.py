@@ -107,7 +107,10 @@ def _gpu() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         card = torch.cuda.get_device_properties(index)
         memory = f"{card.total_memory / 1e9:.0f} GB, compute capability {card.major}.{card.minor}"
-        yield Finding(f"GPU {index}", "ok", f"{card.name}, {memory}, CUDA {torch.version.cuda}")
+        old = (card.major, card.minor) < (8, 0)
+        advice = "older than compute capability 8.0: models run without ooospec's kernels"
+        what = f"{card.name}, {memory}, CUDA {torch.version.cuda}"
+        yield Finding(f"GPU {index}", "note" if old else "ok", what, advice if old else "")
     yield Finding("threads", "ok", f"{torch.get_num_threads()} of torch")
 
 

@@ -55,6 +55,7 @@ def generate(
     source: opt.Source = None,
     device: opt.Device = None,
     dtype: opt.Dtype = None,
+    backend: opt.BackendOption = opt.Backend.auto,
 ) -> None:
     """Answer requests; the answer is that of the target alone, whatever the method.
 
@@ -83,6 +84,7 @@ def generate(
         source=source,
         device=device,
         dtype=dtype,
+        backend=backend,
         console=console,
     ) as engine:
         make = engine.methods[opt.check_method(engine, method)]

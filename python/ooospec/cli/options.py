@@ -34,6 +34,14 @@ class Wave(StrEnum):
     never = "never"
 
 
+class Backend(StrEnum):
+    """What runs the target."""
+
+    auto = "auto"
+    fused = "fused"
+    transformers = "transformers"
+
+
 MODEL, SAMPLING = "Models", "Sampling"
 
 Target = Annotated[
@@ -73,6 +81,14 @@ Dtype = Annotated[
     str | None,
     typer.Option(help="float32 on a CPU, bfloat16 on a GPU unless told.", rich_help_panel=MODEL),
 ]
+BackendOption = Annotated[
+    Backend,
+    typer.Option(
+        "--backend",
+        help="Our own kernels (GPU, half precision), or the model's own modules.",
+        rich_help_panel=MODEL,
+    ),
+]
 Requests = Annotated[
     Path | None,
     typer.Option(
@@ -104,6 +120,7 @@ def open_engine(
     source: Seq[str] | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    backend: Backend = Backend.auto,
     console: Console,
 ) -> Iterator[Engine]:
     """Gives the engine of these options, having said on `console` what it loads; closes it.
@@ -127,6 +144,7 @@ def open_engine(
             sources=source or (),
             device=device,
             dtype=dtype,
+            backend=backend.value,
             progress=console.is_terminal,
         )
     except (ValueError, RuntimeError) as error:

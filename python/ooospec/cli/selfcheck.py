@@ -48,6 +48,7 @@ def selfcheck(
     source: opt.Source = None,
     device: opt.Device = None,
     dtype: opt.Dtype = None,
+    backend: opt.BackendOption = opt.Backend.auto,
 ) -> None:
     """Check that every method gives the tokens of `ar`, greedy and sampled; exit code 1 if not.
 
@@ -70,6 +71,7 @@ def selfcheck(
         source=source,
         device=device,
         dtype=dtype,
+        backend=backend,
         console=console,
     ) as engine:
         methods = [opt.check_method(engine, name) for name in method or engine.methods]
@@ -106,15 +108,15 @@ def selfcheck(
 def _check_bits(engine: Engine, seed: int, console: Console) -> BitsReport:
     from ooospec.bits import border_lengths, busy_device, check_bits
 
-    backend = engine.backend
-    limit = min(backend.context_limit, MAX_BITS_TOKENS)
+    model = engine.backend
+    limit = min(model.context_limit, MAX_BITS_TOKENS)
     lengths = border_lengths(random.Random(seed), limit, NUM_BITS_LENGTHS)
     with console.status("bits") as status:
         return check_bits(
-            backend,
+            model,
             lengths,
             seed=seed,
-            beside=busy_device(backend.device),
+            beside=busy_device(model.device),
             on_case=lambda case, length: status.update(f"bits: {case}, {length} tokens"),
         )
 
