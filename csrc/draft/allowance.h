@@ -10,17 +10,25 @@
 
 namespace ooospec {
 
-// A balance in rounds of plain decoding. Every round adds what it gained or lost against deciding
-// its tokens one by one, and a share of that plain time. A round may risk no more than the balance;
-// rows that are free risk nothing. Only a few rounds are saved up: a call that went well is no
-// licence to slow the prose behind it. Nor is a heavy loss held against the rest of the answer.
+// A balance in rounds of plain decoding. It starts with a share of the time of prefill; every round
+// adds what it gained or lost against decoding its tokens one by one, and a share of that plain
+// time. A round may risk no more than the balance; rows that are free risk nothing. Only a few
+// rounds are saved up: a call that went well is no licence to slow the prose behind it. Nor is a
+// heavy loss held against the rest of the answer.
 class Allowance {
  public:
-  static constexpr float kStart = 1.5F;
+  static constexpr float kStart = 0.5F;
+  static constexpr float kPromptToken = 0.0015F;  // for its prefill, a share of its time too
+  static constexpr float kMostAtStart = 1.5F;
   static constexpr float kShare = 0.015F;  // of the plain time
   static constexpr float kMost = 4.0F;
   static constexpr float kLeast = -1.0F;
-  static constexpr float kAlways = 0.1F;  // may be risked at any balance
+  static constexpr float kAlways = 0.2F;   // may be risked at any balance
+  static constexpr float kCaution = 2.0F;  // a loss counts as so many times what it is likely to be
+
+  explicit Allowance(std::size_t num_prompt_tokens = 0)
+      : balance_(std::min(kMostAtStart,
+                          kStart + kPromptToken * static_cast<float>(num_prompt_tokens))) {}
 
   // Returns the most rows, at least one, that may run now.
   //   cost_us: cost_us[n - 1] > 0 is the time of a round of n rows; not empty
@@ -29,7 +37,7 @@ class Allowance {
     const float most = std::max(balance_, kAlways);
     std::size_t num_rows = 1;
     while (num_rows < cost_us.size() &&
-           (1.0F - hit) * (cost_us[num_rows] / cost_us[0] - 1.0F) <= most) {
+           kCaution * (1.0F - hit) * (cost_us[num_rows] / cost_us[0] - 1.0F) <= most) {
       ++num_rows;
     }
     return num_rows;
@@ -45,7 +53,7 @@ class Allowance {
   float balance() const { return balance_; }
 
  private:
-  float balance_ = kStart;
+  float balance_;
 };
 
 }  // namespace ooospec

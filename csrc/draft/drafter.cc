@@ -61,6 +61,7 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
 void Drafter::begin(std::span<const TokenId> prompt) {
   OOOSPEC_REQUIRE(!prompt.empty(), "begin: expected a prompt of at least one token, got none");
   last_token_ = prompt.back();
+  allowance_ = Allowance(prompt.size());
   if (!options_.lookup) return;
   for (const TokenId token : prompt) {
     text_.extend(token);

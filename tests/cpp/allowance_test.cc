@@ -13,7 +13,7 @@ constexpr std::array<float, 4> kFlat = {100.0F, 100.0F, 100.0F, 100.0F};
 
 // Wrong drafts, always the largest that may run: the time lost, in rounds of plain decoding.
 float lost_to_wrong_drafts(std::size_t num_rounds, float hit) {
-  Allowance allowance;
+  Allowance allowance(1000);
   float lost = 0.0F;
   for (std::size_t i = 0; i < num_rounds; ++i) {
     const std::size_t rows = allowance.num_rows(kCosts, hit);
@@ -24,15 +24,23 @@ float lost_to_wrong_drafts(std::size_t num_rounds, float hit) {
 }
 
 TEST(wrong_drafts_lose_a_bounded_time) {
-  EXPECT(lost_to_wrong_drafts(100, 0.0F) <= Allowance::kStart + 100 * Allowance::kShare);
-  EXPECT(lost_to_wrong_drafts(100, 0.0F) > 1.0F);
-  EXPECT(lost_to_wrong_drafts(1000, 0.0F) <= Allowance::kStart + 1000 * Allowance::kShare);
+  for (const std::size_t num_rounds : {100, 1000}) {
+    const float most = Allowance::kMostAtStart + Allowance::kShare * static_cast<float>(num_rounds);
+    EXPECT(lost_to_wrong_drafts(num_rounds, 0.5F) <= most);
+    EXPECT(lost_to_wrong_drafts(num_rounds, 0.5F) > 1.0F);
+  }
 }
 
 TEST(risk_falls_with_the_chance_of_a_hit) {
-  const Allowance allowance;
-  EXPECT(allowance.num_rows(kCosts, 0.0F) == 3);  // the fourth would risk 3 of 1.5 rounds
-  EXPECT(allowance.num_rows(kCosts, 0.5F) == 4);
+  const Allowance allowance(1000);
+  EXPECT(allowance.num_rows(kCosts, 0.0F) == 1);  // two rows may lose twice 0.8 of 1.5 rounds
+  EXPECT(allowance.num_rows(kCosts, 0.5F) == 3);
+  EXPECT(allowance.num_rows(kCosts, 0.8F) == 4);
+}
+
+TEST(a_short_prompt_allows_less) {
+  EXPECT(Allowance(10).balance() < Allowance(500).balance());
+  EXPECT_EQ(Allowance(100000).balance(), Allowance::kMostAtStart);
 }
 
 TEST(free_rows_are_always_allowed) {
