@@ -171,6 +171,8 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
             print_pair(case, pair)
             if case != "perfect hints" or pair.plain.answer.tool_calls:
                 pairs.setdefault(case, []).append(pair)
+    waves = subjects.cases["live sidecar, wave=auto"].drafting.router.sidecar.reports
+    report.add("live sidecar, wave=auto", "waves", sum(w.outcome == "done" for w in waves), "waves")
     subjects.close()
     for clock in CLOCKS:
         median = statistics.median(peers[clock])

@@ -145,12 +145,13 @@ def main() -> None:
     parser.add_argument("--sidecar", required=True, help="model folder or hub id")
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--mode", choices=("rounds", "time"), default="rounds")
+    parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
     parser.add_argument("--rows", type=int, default=20, help="rows of each file")
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     args = parse_args(__doc__ or "", parser)
-    files, rows = (FILES[-1:], 1) if args.smoke else (FILES, args.rows)
+    files, rows = (args.files[-1:], 1) if args.smoke else (args.files, args.rows)
     requests = [
         (file, row) for file in files for row in spread(read_requests(args.data, file), rows)
     ]
