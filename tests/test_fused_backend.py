@@ -7,6 +7,7 @@ in bfloat16, and the shapes those of real models.
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 from collections.abc import Iterator
@@ -268,8 +269,8 @@ def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str) -> None:
     tokens = [random.Random(i).randrange(4000) for i in range(660)]
     with torch.inference_mode():
         half = model(torch.tensor([tokens], device="cuda")).logits[0].float()
-        exact = model.float()(torch.tensor([tokens], device="cuda")).logits[0]
-        backend = FusedBackend(model.to(torch.bfloat16))
+        exact = copy.deepcopy(model).float()(torch.tensor([tokens], device="cuda")).logits[0]
+    backend = FusedBackend(model)
     sequence, last = prefilled(backend, tokens[:600])
     rows = backend.forward([Segment(sequence, tokens[600:], range(600, 660))])[0]
     got = torch.cat((last[None], rows[:-1]))

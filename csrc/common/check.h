@@ -5,18 +5,36 @@
 #pragma once
 
 #include <cassert>
-#include <sstream>
+#include <concepts>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace ooospec {
 
-// Joins its arguments into one message.
+inline void append(std::string& out, std::string_view text) { out += text; }
+inline void append(std::string& out, std::same_as<char> auto letter) { out += letter; }
+
+template <std::integral Number>
+  requires(!std::same_as<Number, char>)
+void append(std::string& out, Number number) {
+  out += std::to_string(number);
+}
+
+inline void append(std::string& out, std::floating_point auto number) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(number));
+  out += text;
+}
+
+// Joins texts and numbers into one message. Without streams: they obey the locale of the process,
+// and there are processes in which two copies of their library meet.
 template <typename... Args>
 std::string concat(const Args&... args) {
-  std::ostringstream out;
-  (out << ... << args);
-  return out.str();
+  std::string out;
+  (append(out, args), ...);
+  return out;
 }
 
 }  // namespace ooospec
