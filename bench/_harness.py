@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -83,6 +84,20 @@ def cpu_name() -> str:
     return f"{names[0]} x {len(names)}"
 
 
+def gpu_name() -> str:
+    """Returns the first GPU and its driver, or "none"."""
+    if shutil.which("nvidia-smi") is None:
+        return "none"
+    query = ("--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0")
+    return run_text("nvidia-smi", *query)
+
+
+def library_versions() -> str:
+    """Returns the versions of the libraries that the bench has loaded."""
+    loaded = [name for name in ("torch", "triton", "transformers") if name in sys.modules]
+    return "".join(f", {name} {sys.modules[name].__version__}" for name in loaded)
+
+
 class Report:
     """The rows of one run of a bench."""
 
@@ -95,9 +110,10 @@ class Report:
             "command": shlex.join(["python", *sys.argv]),
             "seed": args.seed,
             "cpu": cpu_name(),
+            "gpu": gpu_name(),
             "load": f"{os.getloadavg()[0]:.1f} before the run, niceness {os.nice(0)}",
             "versions": f"ooospec {ooospec.__version__}, Python {platform.python_version()}, "
-            f"{platform.system()} {platform.release()}",
+            f"{platform.system()} {platform.release()}{library_versions()}",
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         }
 
