@@ -31,11 +31,14 @@ constexpr float kWithinClaim = 0.98F;
 constexpr float kUnstable = 0.7F;  // of a last token that more text might change
 constexpr std::array<float, 3> kSuccessorClaims = {0.3F, 0.12F, 0.06F};
 
+constexpr int kMainNodes = 8;         // nodes that only the likeliest text gets,
+constexpr int kNodesPerBranch = 7;    // and for how many more there is a branch
+constexpr std::size_t kMaxMatch = 8;  // tokens matched at the end of the main path
 constexpr int kMaxContinuations = 3;
 constexpr float kMinProbability = 0.02F;  // of a continuation that is worth a node
-constexpr int kMaxContinuationTokens = 24;
+constexpr int kMaxContinuationTokens = 16;
 constexpr std::size_t kMaxCalls = 16;
-constexpr std::size_t kTextIndexBytes = 64U << 20;
+constexpr std::size_t kTextIndexBytes = 16U << 20;
 
 std::size_t match_bucket(int length) {
   std::size_t bucket = 0;
@@ -111,15 +114,6 @@ void Drafter::Proposal::add(TokenId token, float probability, std::size_t rate, 
   sources.push_back(source);
 }
 
-void Drafter::Proposal::drop_first(std::size_t count) {
-  const auto n = static_cast<std::ptrdiff_t>(count);
-  path.tokens.erase(path.tokens.begin(), path.tokens.begin() + n);
-  path.ends.erase(path.ends.begin(), path.ends.begin() + n);
-  claimed.erase(claimed.begin(), claimed.begin() + n);
-  rates.erase(rates.begin(), rates.begin() + n);
-  sources.erase(sources.begin(), sources.begin() + n);
-}
-
 Drafter::Proposal& Drafter::next_proposal() {
   if (num_proposals_ == proposals_.size()) proposals_.emplace_back();
   Proposal& proposal = proposals_[num_proposals_++];
@@ -143,9 +137,13 @@ void Drafter::add_path(Source source, std::span<const TokenId> tokens, float pro
 // Says of each token of a tokenised text which piece it opens or goes on with.
 void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
   const std::size_t num_tokens = proposal.path.tokens.size();
+  const std::uint32_t begin = proposal.own > 0 ? main_path_.ends[proposal.own - 1] : 0;
   std::size_t piece = 0;
   std::uint32_t start = 0;
-  bool opened = false;  // the first token of `piece` has been seen
+  while (piece < text.pieces.size() && text.pieces[piece].end <= begin) {
+    start = text.pieces[piece++].end;
+  }
+  bool opened = start < begin;  // the first token of `piece` has been seen
   for (std::size_t i = 0; i < num_tokens; ++i) {
     // A token may reach over several pieces: then it is right only if all of them are.
     float claim = opened ? kWithinClaim : 1.0F;
@@ -176,7 +174,7 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
 }
 
 void Drafter::propose_text(int budget) {
-  const int max_paths = 1 + std::min(budget / 5, 11);
+  const int max_paths = 1 + std::max(budget - kMainNodes, 0) / kNodesPerBranch;
   writer_.write_on(reader_, styles_, slots_, max_paths, texts_);
   const std::size_t main = num_proposals_;
   for (std::size_t i = 0; i < texts_.size(); ++i) {
@@ -186,10 +184,11 @@ void Drafter::propose_text(int budget) {
     if (i == 0) {
       tokenizer_.tokenise(text.text, path);
     } else {
-      tokenizer_.tokenise_branch(text.text, text.shared, main_path_, path);
+      proposal.base = static_cast<int>(main);
+      proposal.own = tokenizer_.tokenise_branch(text.text, text.shared, main_path_, path);
     }
     label_text(text, proposal);
-    if (path.tokens.empty() && !text.text.empty()) continue;  // it has no tokens of its own
+    if (path.tokens.empty() && proposal.own == 0 && !text.text.empty()) continue;  // untokenised
     if (text.ends_answer && options_.end_token >= 0) {
       path.ends.push_back(static_cast<std::uint32_t>(text.text.size()));
       proposal.add(options_.end_token, text.pieces.back().probability,
@@ -197,15 +196,12 @@ void Drafter::propose_text(int budget) {
     } else if (!text.ends_answer && !path.tokens.empty()) {
       proposal.claimed.back() *= kUnstable;
     }
-    if (i == 0) {
-      main_path_ = path;
-      continue;
+    if (i > 0) continue;
+    main_path_ = path;
+    for (const TextPath& branch : std::span(texts_).subspan(1)) {
+      tokenizer_.expect_branch(branch.text, branch.shared, main_path_);
     }
-    const auto fork = std::mismatch(path.tokens.begin(), path.tokens.end(),
-                                    main_path_.tokens.begin(), main_path_.tokens.end());
-    proposal.base = static_cast<int>(main);
-    proposal.own = static_cast<std::size_t>(fork.first - path.tokens.begin());
-    proposal.drop_first(proposal.own);
+    tokenizer_.encode_expected();
   }
 }
 
@@ -213,7 +209,12 @@ void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Curso
                                     std::size_t first_rate, int base) {
   const std::size_t own = base < 0 ? 0 : main_path_.tokens.size();
   if (base >= 0) {
-    for (const TokenId token : main_path_.tokens) index.advance(cursor, token);
+    std::span<const TokenId> path = main_path_.tokens;
+    if (path.size() > kMaxMatch) {
+      path = path.last(kMaxMatch);
+      cursor = {};
+    }
+    for (const TokenId token : path) index.advance(cursor, token);
   }
   const int found =
       index.continuations(cursor, 1, kMaxContinuationTokens, continuations_, kMinProbability);

@@ -100,7 +100,6 @@ class Drafter {
 
     void clear();
     void add(TokenId token, float probability, std::size_t rate, Source source);
-    void drop_first(std::size_t count);
   };
 
   Proposal& next_proposal();

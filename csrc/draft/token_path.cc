@@ -16,14 +16,33 @@ constexpr std::size_t kMaxTextBytes = 4U << 10;  // longer drafts are cut: no tr
 bool inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
 
 // Cuts `text` to the drafted length without splitting a UTF-8 character.
-std::string_view cut(std::string_view text) {
+std::string_view limit(std::string_view text) {
   if (text.size() <= kMaxTextBytes) return text;
   std::size_t length = kMaxTextBytes;
   while (length > 0 && inside_character(text[length])) --length;
   return text.substr(0, length);
 }
 
+// Drops the tokens that `path` begins with as `main` goes on behind its first `first`. Returns how
+// many.
+std::size_t drop_shared(const TokenPath& main, std::size_t first, TokenPath& path) {
+  const auto begin = main.tokens.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto fork =
+      std::mismatch(path.tokens.begin(), path.tokens.end(), begin, main.tokens.end()).first;
+  const auto count = fork - path.tokens.begin();
+  path.tokens.erase(path.tokens.begin(), fork);
+  path.ends.erase(path.ends.begin(), path.ends.begin() + count);
+  return static_cast<std::size_t>(count);
+}
+
 }  // namespace
+
+void TokenPath::append(const TokenPath& other, std::size_t first, std::uint32_t offset) {
+  const auto from = static_cast<std::ptrdiff_t>(first);
+  tokens.insert(tokens.end(), other.tokens.begin() + from, other.tokens.end());
+  ends.reserve(ends.size() + other.ends.size() - first);
+  for (std::size_t i = first; i < other.ends.size(); ++i) ends.push_back(other.ends[i] + offset);
+}
 
 PathTokenizer::PathTokenizer(std::shared_ptr<const Vocab> vocab, Encode encode)
     : vocab_(std::move(vocab)), encode_(std::move(encode)) {}
@@ -33,28 +52,40 @@ void PathTokenizer::commit(TokenId token) {
   committed_ends_.push_back(static_cast<std::uint32_t>(committed_.size()));
 }
 
-const PathTokenizer::Encoded& PathTokenizer::encode(std::string_view text) {
-  if (const auto found = cache_.find(text); found != cache_.end()) return found->second;
+std::vector<TokenId> PathTokenizer::ask(std::string_view text) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<TokenId> tokens = encode_(text);
+  encode_us_ +=
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  ++num_encodes_;
+  return tokens;
+}
+
+const PathTokenizer::Encoded& PathTokenizer::keep(std::string_view text,
+                                                  std::vector<TokenId> tokens) {
   if (cache_bytes_ + text.size() > kCacheBytes) {
     cache_.clear();
     cache_bytes_ = 0;
   }
-  const auto start = std::chrono::steady_clock::now();
-  Encoded result{encode_(text), true};
-  encode_us_ +=
-      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
-  ++num_encodes_;
+  Encoded result{{std::move(tokens), {}}, true};
   std::size_t at = 0;
-  for (const TokenId token : result.tokens) {
+  result.path.ends.reserve(result.path.tokens.size());
+  for (const TokenId token : result.path.tokens) {
     const std::string_view bytes =
         vocab_->contains(token) ? vocab_->bytes(token) : std::string_view();
-    result.exact = result.exact && !bytes.empty() && text.substr(at, bytes.size()) == bytes;
-    at += bytes.size();
+    result.exact = !bytes.empty() && text.substr(at, bytes.size()) == bytes;
     if (!result.exact) break;
+    at += bytes.size();
+    result.path.ends.push_back(static_cast<std::uint32_t>(at));
   }
   result.exact = result.exact && at == text.size();
   cache_bytes_ += text.size();
   return cache_.emplace(std::string(text), std::move(result)).first->second;
+}
+
+const PathTokenizer::Encoded& PathTokenizer::encode(std::string_view text) {
+  if (const auto found = cache_.find(text); found != cache_.end()) return found->second;
+  return keep(text, ask(text));
 }
 
 bool PathTokenizer::reuse_last(std::string_view text, TokenPath& path) const {
@@ -66,34 +97,30 @@ bool PathTokenizer::reuse_last(std::string_view text, TokenPath& path) const {
     if (border == last_path_.ends.end() || *border != skip) return false;
     first = static_cast<std::size_t>(border - last_path_.ends.begin()) + 1;
   }
-  for (std::size_t i = first; i < last_path_.tokens.size(); ++i) {
-    path.tokens.push_back(last_path_.tokens[i]);
-    path.ends.push_back(last_path_.ends[i] - static_cast<std::uint32_t>(skip));
-  }
+  path.append(last_path_, first, -static_cast<std::uint32_t>(skip));
   return true;
 }
 
-// Encodes context + text and appends the tokens behind the context, their ends moved by `offset`.
-// Returns false when no token border falls between the two, or the tokens do not spell the text.
-bool PathTokenizer::append_after(std::string_view context, std::string_view text,
-                                 std::uint32_t offset, TokenPath& path) {
-  scratch_.assign(context);
-  scratch_ += text;
-  const Encoded& encoded = encode(scratch_);
-  if (!encoded.exact) return false;
-  std::size_t at = 0;
-  std::size_t i = 0;
-  while (at < context.size()) at += vocab_->bytes(encoded.tokens[i++]).size();
-  if (at != context.size()) return false;
-  for (; i < encoded.tokens.size(); ++i) {
-    at += vocab_->bytes(encoded.tokens[i]).size();
-    path.tokens.push_back(encoded.tokens[i]);
-    path.ends.push_back(static_cast<std::uint32_t>(at - context.size()) + offset);
+// Appends the tokens of cut.rest. Returns false when no token border falls between it and its
+// context, or the tokens do not spell the text.
+bool PathTokenizer::append(const Cut& cut, TokenPath& path) {
+  scratch_.assign(cut.context);
+  scratch_ += cut.rest;
+  const auto& [encoded, exact] = encode(scratch_);
+  if (!exact) return false;
+  std::size_t first = 0;
+  if (!cut.context.empty()) {
+    const auto border =
+        std::lower_bound(encoded.ends.begin(), encoded.ends.end(), cut.context.size());
+    if (border == encoded.ends.end() || *border != cut.context.size()) return false;
+    first = static_cast<std::size_t>(border - encoded.ends.begin()) + 1;
   }
+  path.append(encoded, first, cut.offset - static_cast<std::uint32_t>(cut.context.size()));
   return true;
 }
 
-void PathTokenizer::tokenise_afresh(std::string_view text, TokenPath& path) {
+// Behind the last few committed tokens.
+PathTokenizer::Cut PathTokenizer::cut_afresh(std::string_view text) const {
   const std::size_t num_context = std::min(kContextTokens, committed_ends_.size());
   std::size_t start = committed_.size();
   if (num_context > 0) {
@@ -101,14 +128,49 @@ void PathTokenizer::tokenise_afresh(std::string_view text, TokenPath& path) {
     start = before == 0 ? 0 : committed_ends_[before - 1];
     while (start > 0 && inside_character(committed_[start])) --start;
   }
-  const std::string_view context = std::string_view(committed_).substr(start);
+  return {std::string_view(committed_).substr(start), text};
+}
+
+// Behind all tokens that the main path shares but the last two, which other bytes behind them may
+// change.
+PathTokenizer::Cut PathTokenizer::cut_branch(std::string_view text, std::uint32_t shared,
+                                             const TokenPath& main) const {
+  const auto border = std::upper_bound(main.ends.begin(), main.ends.end(), shared);
+  const auto num_shared = static_cast<std::size_t>(border - main.ends.begin());
+  if (num_shared <= kContextTokens || shared > text.size()) return cut_afresh(text);
+  const std::size_t keep = num_shared - 2;
+  std::size_t before = keep - 2;
+  while (before > 0 && inside_character(text[main.ends[before - 1]])) --before;
+  const std::uint32_t start = before == 0 ? 0 : main.ends[before - 1];
+  const std::uint32_t middle = main.ends[keep - 1];
+  return {text.substr(start, middle - start), text.substr(middle), middle, keep};
+}
+
+void PathTokenizer::expect_branch(std::string_view text, std::uint32_t shared,
+                                  const TokenPath& main) {
+  const Cut cut = cut_branch(limit(text), shared, main);
+  if (num_expected_ == expected_.size()) expected_.emplace_back();
+  std::string& expected = expected_[num_expected_];
+  expected.assign(cut.context);
+  expected += cut.rest;
+  if (!cache_.contains(std::string_view(expected))) ++num_expected_;
+}
+
+void PathTokenizer::encode_expected() {
+  const std::size_t num_texts = std::exchange(num_expected_, 0);
+  answers_.resize(num_texts);
+  for (std::size_t i = 0; i < num_texts; ++i) answers_[i] = ask(expected_[i]);
+  for (std::size_t i = 0; i < num_texts; ++i) keep(expected_[i], std::move(answers_[i]));
+}
+
+void PathTokenizer::tokenise_afresh(std::string_view text, TokenPath& path) {
   path.clear();
-  if (!append_after(context, text, 0, path)) append_after({}, text, 0, path);
+  if (!append(cut_afresh(text), path)) append({{}, text}, path);
 }
 
 void PathTokenizer::tokenise(std::string_view text, TokenPath& path) {
   path.clear();
-  text = cut(text);
+  text = limit(text);
   if (text.empty() || reuse_last(text, path)) return;
   tokenise_afresh(text, path);
   last_text_.assign(text);
@@ -116,25 +178,14 @@ void PathTokenizer::tokenise(std::string_view text, TokenPath& path) {
   last_path_ = path;
 }
 
-void PathTokenizer::tokenise_branch(std::string_view text, std::uint32_t shared,
-                                    const TokenPath& main, TokenPath& path) {
+std::size_t PathTokenizer::tokenise_branch(std::string_view text, std::uint32_t shared,
+                                           const TokenPath& main, TokenPath& path) {
   path.clear();
-  text = cut(text);
-  const auto border = std::upper_bound(main.ends.begin(), main.ends.end(), shared);
-  const auto num_shared = static_cast<std::size_t>(border - main.ends.begin());
-  if (num_shared > kContextTokens && shared <= text.size()) {
-    // Keep all shared tokens but the last two, which other bytes behind them may change.
-    const std::size_t keep = num_shared - 2;
-    std::size_t before = keep - 2;
-    while (before > 0 && inside_character(text[main.ends[before - 1]])) --before;
-    const std::uint32_t start = before == 0 ? 0 : main.ends[before - 1];
-    const std::uint32_t middle = main.ends[keep - 1];
-    path.tokens.assign(main.tokens.begin(),
-                       main.tokens.begin() + static_cast<std::ptrdiff_t>(keep));
-    path.ends.assign(main.ends.begin(), main.ends.begin() + static_cast<std::ptrdiff_t>(keep));
-    if (append_after(text.substr(start, middle - start), text.substr(middle), middle, path)) return;
-  }
+  text = limit(text);
+  const Cut cut = cut_branch(text, shared, main);
+  if (append(cut, path)) return cut.keep + drop_shared(main, cut.keep, path);
   tokenise_afresh(text, path);
+  return drop_shared(main, 0, path);
 }
 
 }  // namespace ooospec

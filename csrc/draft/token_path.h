@@ -30,6 +30,10 @@ struct TokenPath {
     tokens.clear();
     ends.clear();
   }
+
+  // Appends the tokens of `other` behind its first `first`, their ends moved by `offset`, which
+  // wraps around.
+  void append(const TokenPath& other, std::size_t first, std::uint32_t offset);
 };
 
 // Tokenises continuations of committed text. Remembers what it encoded, so that the tokenizer is
@@ -48,9 +52,16 @@ class PathTokenizer {
   void tokenise(std::string_view text, TokenPath& path);
 
   // The same for a text whose first `shared` bytes `main` spells too: only what lies around and
-  // behind them is encoded.
-  void tokenise_branch(std::string_view text, std::uint32_t shared, const TokenPath& main,
-                       TokenPath& path);
+  // behind them is encoded. Leaves out, and returns the number of, the tokens that begin `main`
+  // too.
+  std::size_t tokenise_branch(std::string_view text, std::uint32_t shared, const TokenPath& main,
+                              TokenPath& path);
+
+  // Asks the tokenizer now for what tokenise_branch() will encode, of many texts in one go: what
+  // comes between two calls of a tokenizer finds the caches cold. expect_branch() for each, then
+  // encode_expected().
+  void expect_branch(std::string_view text, std::uint32_t shared, const TokenPath& main);
+  void encode_expected();
 
   std::string_view committed() const { return committed_; }
   std::uint64_t num_encodes() const { return num_encodes_; }  // calls of the tokenizer
@@ -58,8 +69,8 @@ class PathTokenizer {
 
  private:
   struct Encoded {
-    std::vector<TokenId> tokens;
-    bool exact = false;  // the tokens spell the text
+    TokenPath path;
+    bool exact = false;  // the tokens spell the text; else the path is of no use
   };
   struct Hash {
     using is_transparent = void;
@@ -68,11 +79,22 @@ class PathTokenizer {
     }
   };
 
+  // A text is encoded as `context` + `rest`; the tokens of `rest`, their ends moved by `offset`,
+  // follow the first `keep` tokens of the main path.
+  struct Cut {
+    std::string_view context, rest;
+    std::uint32_t offset = 0;
+    std::size_t keep = 0;
+  };
+
+  Cut cut_afresh(std::string_view text) const;
+  Cut cut_branch(std::string_view text, std::uint32_t shared, const TokenPath& main) const;
+  std::vector<TokenId> ask(std::string_view text);
+  const Encoded& keep(std::string_view text, std::vector<TokenId> tokens);
   const Encoded& encode(std::string_view text);
   void tokenise_afresh(std::string_view text, TokenPath& path);
   bool reuse_last(std::string_view text, TokenPath& path) const;
-  bool append_after(std::string_view context, std::string_view text, std::uint32_t offset,
-                    TokenPath& path);
+  bool append(const Cut& cut, TokenPath& path);
 
   std::shared_ptr<const Vocab> vocab_;
   Encode encode_;
@@ -86,6 +108,9 @@ class PathTokenizer {
   std::size_t last_start_ = 0;
   TokenPath last_path_;
   std::string scratch_;
+  std::vector<std::string> expected_;  // the first num_expected_ are to be encoded
+  std::vector<std::vector<TokenId>> answers_;
+  std::size_t num_expected_ = 0;
   std::uint64_t num_encodes_ = 0;
   double encode_us_ = 0.0;
 };
