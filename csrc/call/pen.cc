@@ -2,6 +2,7 @@
 #include "call/pen.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "call/priors.h"
 
@@ -11,8 +12,8 @@ using namespace priors;
 
 namespace {
 
-constexpr std::size_t kLeastBranchBytes = 96;     // of a path beside the main one,
-constexpr float kBranchBytesPerChance = 1024.0f;  // and more the likelier it is
+constexpr std::size_t kLeastBranchBytes = 16;    // of a path beside the main one,
+constexpr float kBranchBytesPerChance = 256.0f;  // and more the likelier it is
 
 std::size_t code_point_size(std::string_view text) {
   std::size_t size = 1;
@@ -125,9 +126,9 @@ void Pen::write_branch(std::size_t k, const TextPath& main, TextPath& path) {
   path.probability = branch.option.probability;
   path.ends_answer = false;
   path_ = &path;
-  path_end_ =
-      std::min(max_bytes_, branch.num_bytes + kLeastBranchBytes +
-                               static_cast<std::size_t>(branch.reach * kBranchBytesPerChance));
+  // In steps, so that a path keeps its length, and its tokens, while it gets likelier.
+  const auto more = std::bit_floor(static_cast<std::size_t>(branch.reach * kBranchBytesPerChance));
+  path_end_ = std::min(max_bytes_, branch.num_bytes + kLeastBranchBytes + more);
   s_ = branch.state;
   run(&branch.option);
   const auto differ = std::mismatch(path.text.begin() + branch.num_bytes, path.text.end(),

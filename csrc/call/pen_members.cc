@@ -238,7 +238,9 @@ void Pen::gather_members() {
   const int first = next_in_order(frame, present);
   float main = 0, close = 0;
   if (present != 0) {
-    main = std::has_single_bit(present | maybe) ? kLastKey : kKeyInOrder;
+    main = std::has_single_bit(present | maybe) ? kLastKey
+           : frame.num_members == 0             ? kFirstKeyInOrder
+                                                : kKeyInOrder;
     close = may_close ? kCloseEarly : 0.0f;
   } else if (may_close) {
     close = maybe != 0 ? 1.0f - kOptionalKey : kCloseWhenDone;

@@ -62,17 +62,17 @@ void Pen::gather_value() {
   float rest = kChoice;
   if (s_.value_said) {
     rest = kChoiceGivenHint;
-    add(OptionKind::kHinted, Source::kHint, kHintValue);
+    add(OptionKind::kHintedAsIs, Source::kHint, kHintValue);
     if (!recording_) return;
     if (!s_.value_said.is_container()) {
-      const Scalar asked = scalar(s_.value_said, true);
-      if (asked.quoted != scalar(s_.value_said, false).quoted) {
-        add(OptionKind::kHintedAsIs, Source::kHint, kHintOtherType);
+      const Scalar said = scalar(s_.value_said, false);
+      if (said.quoted != scalar(s_.value_said, true).quoted) {
+        add(OptionKind::kHinted, Source::kHint, kHintOtherType);
       }
       const bool ascii_seen = (style().seen & kAsciiFacet) != 0;
       const auto wide = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
-      if (asked.quoted && !asked.plain && !ascii_seen &&
-          std::any_of(asked.text.begin(), asked.text.end(), wide)) {
+      if (said.quoted && !said.plain && !ascii_seen &&
+          std::any_of(said.text.begin(), said.text.end(), wide)) {
         add(OptionKind::kHintEscaped, Source::kHint, kHintEscaped);
       }
     }
@@ -154,10 +154,10 @@ void Pen::gather_value_under_way() {
     const int word = first == 't' ? 0 : first == 'f' ? 1 : 2;
     return add(OptionKind::kWord, Source::kSchema, kForced, word);
   }
-  if (s_.value_said && takes(s_.value_said, true)) {
-    add(OptionKind::kHinted, Source::kHint, kHintGoesOn);
-  } else if (s_.value_said && takes(s_.value_said, false)) {
+  if (s_.value_said && takes(s_.value_said, false)) {
     add(OptionKind::kHintedAsIs, Source::kHint, kHintGoesOn);
+  } else if (s_.value_said && takes(s_.value_said, true)) {
+    add(OptionKind::kHinted, Source::kHint, kHintGoesOn);
   }
   const bool hinted = num_options_ > 0;
   const auto all = tools_->choices(s_.value_node);

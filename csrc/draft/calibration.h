@@ -19,7 +19,7 @@ class Calibration {
  public:
   static constexpr std::size_t kNumRates = 96;
   static constexpr float kFade = 0.985F;
-  static constexpr float kPriorHits = 3.0F;
+  static constexpr float kPriorHits = 10.0F;
 
   // Returns `claimed` corrected by rate `rate`, in [0.001, 0.998].
   float correct(std::size_t rate, float claimed) const {

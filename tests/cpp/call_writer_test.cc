@@ -235,8 +235,8 @@ TEST(keys_are_offered_in_any_order) {
       slots(kGet, {{"city", "\"Rome\""}, {"days", "3"}, {"unit", "\"celsius\""}})};
   const auto out = paths(kHead, said);
   EXPECT_EQ(out[0].text, "\"city\": \"Rome\", \"days\": 3, \"unit\": \"celsius\"}}");
-  EXPECT(some_begin(out, "\"days\": 3, \"unit\": \"celsius\", \"city\": \"Rome\"}}"));
-  EXPECT(some_begin(out, "\"unit\": \"celsius\", \"days\": 3, \"city\": \"Rome\"}}"));
+  EXPECT(some_begin(out, "\"days\": 3, \"unit\": "));
+  EXPECT(some_begin(out, "\"unit\": \"celsius\", \"days\": "));
   EXPECT(some_begin(out, "}}"));
   EXPECT_EQ(main_path(kHead + "\"unit\": \"celsius\"", said),
             ", \"days\": 3, \"city\": \"Rome\"}}");
@@ -293,15 +293,17 @@ TEST(parameters_that_are_not_understood_get_keys_only) {
             "\"x\": {\"a\": [1]}, \"y\": \"z\"}}");
 }
 
-TEST(hints_take_the_type_of_the_schema) {
+TEST(hints_are_written_as_they_are_and_as_the_schema_asks) {
   const std::vector<Slots> said = {slots(kGet, {{"city", "85"}, {"days", "\"3\""}})};
-  EXPECT_EQ(main_path(kHead, said), "\"city\": \"85\", \"days\": 3}}");
-  EXPECT(some_begin(paths(kHead, said), "\"city\": 85, "));
-  EXPECT_EQ(main_path(kHead + "\"city\": 8", said), "5, \"days\": 3}}");
-  EXPECT_EQ(main_path(kHead + "\"city\": \"8", said), "5\", \"days\": 3}}");
+  EXPECT_EQ(main_path(kHead, said), "\"city\": 85, \"days\": \"3\"}}");
+  EXPECT(some_begin(paths(kHead, said), "\"city\": \"85\", "));
+  EXPECT_EQ(main_path(kHead + "\"city\": 8", said), "5, \"days\": \"3\"}}");
+  EXPECT_EQ(main_path(kHead + "\"city\": \"8", said), "5\", \"days\": \"3\"}}");
+  EXPECT_BEGINS(main_path(kHead + "\"days\": 3", said), ", \"city\": 85}");
   EXPECT_BEGINS(main_path(kHead + "\"days\": \"", said), "3\"");
-  EXPECT_BEGINS(main_path(kBookHead + "\"sure\": ", {slots(kBook, {{"sure", "\"true\""}})}),
-                "true}");
+  const std::vector<Slots> sure = {slots(kBook, {{"sure", "\"true\""}})};
+  EXPECT_BEGINS(main_path(kBookHead + "\"sure\": ", sure), "\"true\"}");
+  EXPECT(some_begin(paths(kBookHead + "\"sure\": ", sure), "true}"));
   EXPECT_EQ(main_path(kHead + "\"city\": 10", {slots(kGet, {{"city", "10"}})}), "}}");
   EXPECT_EQ(
       main_path(kHead + "\"days\": 1", {slots(kGet, {{"city", "\"x\""}, {"days", "1.50e3"}})}),
