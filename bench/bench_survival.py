@@ -2,11 +2,10 @@
 """What a flaw in a hint costs: rounds beyond those with a perfect hint at the same moment, by
 replay, without a model.
 
-Flaws: one of the values wrong; arguments written in another order than the schema's. A hint arrives
-at a token border; a
+Flaws: one of the values wrong; arguments written in another order than the schema's (the perfect
+case is then the same answer under a schema of that order). A hint arrives at every token border; a
 byte inside a token is the border after it. Rounds that begin inside the wrong value itself are
-counted apart: that value
-is lost with any drafter that does not know it.
+counted apart: that value is lost with any drafter that does not know it.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,54 +25,67 @@ from transformers import AutoTokenizer
 from _harness import Report, parse_args
 from _requests import call_styles, evaluation_calls
 from ooospec import Vocab, render_calls, usual_styles
-from ooospec.draft import Drafter, TargetText
+from ooospec.draft import Drafter, TargetText, new_memory
 from ooospec.methods import METHODS
 from ooospec.replay import replay, slot_records
 from ooospec.tokens import TokenTable
 
 MAX_EXTRA_ROUNDS = 2
+MAX_LISTED = 50
+WITH_ITS_OWN = "one value wrong, its own rounds too"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer as ids, with the byte offset at which each token ends."""
+class Target:
+    """A tokenizer's text side, and a memory that learns nothing, so that it serves all drafters."""
 
-    ids: list[int]
-    ends: list[int]
+    text: TargetText
+    memory: Any
 
-    def borders(self, begin: int, end: int) -> set[int]:
-        """Returns the numbers of committed tokens that leave the target inside bytes (begin,
-        end).
+    def write(self, call: dict[str, Any], style: Any) -> list[int]:
+        """Returns the answer that consists of one call, as ids with the end token."""
+        arguments = json.dumps(call["arguments"], ensure_ascii=False)
+        text = render_calls([(call["name"], arguments)], style)
+        return [*self.text.encode(text), self.text.end_token]
+
+    def rounds(
+        self,
+        prompt: Sequence[int],
+        tools: Sequence[dict[str, Any]],
+        hint: Sequence[Any],
+        answer: Sequence[int],
+        done: int,
+    ) -> list[int]:
+        """Returns the committed counts at which rounds begin, for a hint that arrives after `done`
+        tokens.
+
+        hint: its records.
         """
-        return {i + 1 for i, at in enumerate(self.ends) if begin < at < end}
+        drafter = Drafter(self.text, tools, METHODS["ooo"], prompt, memory=self.memory)
+        drafter.commit(answer[: done - 1])
+        for record in hint:
+            drafter.offer_hint(record)
+        return [done - 1 + one.start for one in replay(drafter, answer[done - 1 :])]
 
-
-def write_answer(text: TargetText, call: dict[str, Any], style: Any) -> Answer:
-    arguments = json.dumps(call["arguments"], ensure_ascii=False)
-    ids = list(text.encode(render_calls([(call["name"], arguments)], style)))
-    ends, at = [], 0
-    for token in ids:
-        at += len(text.vocab.bytes(token))
-        ends.append(at)
-    return Answer([*ids, text.end_token], [*ends, at])
-
-
-def rounds_after(
-    text: TargetText,
-    prompt: Sequence[int],
-    tools: Sequence[dict[str, Any]],
-    hint: dict[str, Any],
-    answer: Answer,
-    done: int,
-) -> list[int]:
-    """Returns the committed counts at which rounds begin, for a hint that arrives after `done`
-    tokens.
-    """
-    drafter = Drafter(text, tools, METHODS["ooo"], prompt)
-    drafter.commit(answer.ids[: done - 1])
-    for record in slot_records(1, [hint], tools):
-        drafter.offer_hint(record)
-    return [done - 1 + one.start for one in replay(drafter, answer.ids[done - 1 :])]
+    def inside(self, answer: Sequence[int], name: str) -> set[int]:
+        """Returns the numbers of committed tokens that leave the target inside an argument's
+        value.
+        """
+        pieces = [self.text.vocab.bytes(token) for token in answer[:-1]]
+        whole = b"".join(pieces)
+        key = json.dumps(name, ensure_ascii=False).encode()
+        arguments = whole.index(b"{", whole.index(b"{") + 1)
+        begin = whole.index(b":", whole.index(key, arguments) + len(key)) + 1
+        rest = whole[begin:].decode()
+        padding = len(rest) - len(rest.lstrip())
+        _, end = json.JSONDecoder().raw_decode(rest, padding)
+        first, last = begin + padding, begin + len(rest[:end].encode())
+        numbers, at = set(), 0
+        for number, piece in enumerate(pieces, 1):
+            at += len(piece)
+            if first < at < last:
+                numbers.add(number)
+        return numbers
 
 
 def wrong_value(value: Any) -> Any:
@@ -98,17 +111,78 @@ def orders(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
         yield "two swapped", [*names[:-2], names[-1], names[-2]]
 
 
-def value_bytes(text: TargetText, answer: Answer, tools: Any, name: str) -> tuple[int, int]:
-    """Returns the byte range of an argument's value in the answer."""
-    whole = b"".join(text.vocab.bytes(token) for token in answer.ids[:-1])
-    key = json.dumps(name, ensure_ascii=False).encode()
-    arguments = whole.index(b"{", whole.index(b"{") + 1)
-    begin = whole.index(b":", whole.index(key, arguments) + len(key)) + 1
-    decoder = json.JSONDecoder()
-    rest = whole[begin:].decode()
-    padding = len(rest) - len(rest.lstrip())
-    _, end = decoder.raw_decode(rest, padding)
-    return begin + padding, begin + len(rest[:end].encode())
+def in_order(
+    tools: Sequence[dict[str, Any]], name: str, order: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Returns `tools` with the parameters of tool `name` in `order`, those not in it last."""
+    result = []
+    for tool in tools:
+        function = tool["function"]
+        properties = (function.get("parameters") or {}).get("properties")
+        if function["name"] == name and properties:
+            ranked = sorted(properties, key=lambda k: order.index(k) if k in order else len(order))
+            parameters = function["parameters"] | {"properties": {k: properties[k] for k in ranked}}
+            tool = tool | {"function": function | {"parameters": parameters}}
+        result.append(tool)
+    return result
+
+
+class Flaws:
+    """Counts of more rounds, by flaw."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[int]] = {}
+
+    def add(self, flaw: str, extra: int) -> bool:
+        """Counts a replay; returns whether it took too many rounds."""
+        self.counts.setdefault(flaw, Counter())[extra] += 1
+        return extra > MAX_EXTRA_ROUNDS
+
+    def report(self, report: Report, style: str) -> None:
+        for flaw, found in self.counts.items():
+            case = f"{style}, {flaw}"
+            total = sum(found.values())
+            within = sum(n for extra, n in found.items() if extra <= MAX_EXTRA_ROUNDS)
+            report.add(case, "cases", total, "replays")
+            report.add(case, "most", max(found), "more rounds")
+            report.add(case, "mean", sum(k * n for k, n in found.items()) / total, "more rounds")
+            report.add(case, f"<= {MAX_EXTRA_ROUNDS}", within / total, "of the replays")
+
+
+def try_call(
+    target: Target,
+    chance: random.Random,
+    dialogue: str,
+    tools: Sequence[dict[str, Any]],
+    call: dict[str, Any],
+    style: Any,
+) -> Iterator[tuple[str, int, int]]:
+    """Yields (flaw, committed tokens at which the hint arrives, more rounds) of one call."""
+    values = call["arguments"]
+    if not values:
+        return
+    prompt = target.text.encode(dialogue)
+    straight = target.write(call, style)
+    hint = slot_records(1, [call], tools)
+    wrong_hints = {}
+    for name, value in values.items():
+        wrong = call | {"arguments": values | {name: wrong_value(value)}}
+        wrong_hints[name] = (slot_records(1, [wrong], tools), target.inside(straight, name))
+    others = []
+    for flaw, order in orders(list(values)):
+        answer = target.write(call | {"arguments": {k: values[k] for k in order}}, style)
+        ordered = in_order(tools, call["name"], order)
+        others.append((flaw, answer, ordered, slot_records(1, [call], ordered)))
+    for done in range(1, len(straight) - 1):
+        best = len(target.rounds(prompt, tools, hint, straight, done))
+        wrong_hint, lost = wrong_hints[chance.choice(list(values))]
+        starts = target.rounds(prompt, tools, wrong_hint, straight, done)
+        yield "one value wrong", done, sum(start not in lost for start in starts) - best
+        yield WITH_ITS_OWN, done, len(starts) - best
+        for flaw, answer, ordered, ordered_hint in others:
+            if done < len(answer) - 1:
+                best = len(target.rounds(prompt, ordered, ordered_hint, answer, done))
+                yield flaw, done, len(target.rounds(prompt, tools, hint, answer, done)) - best
 
 
 def main() -> None:
@@ -116,75 +190,26 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True, help="model folder")
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--rows", type=int, default=100_000, help="calls of each file at most")
-    parser.add_argument(
-        "--arrivals", type=int, default=8, help="moments of arrival tried for each answer"
-    )
+    parser.add_argument("--style", action="append", help="styles to try; all by default")
     args = parse_args(__doc__ or "", parser)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     table = TokenTable(tokenizer)
-    vocab = Vocab(table.pieces)
+    encode = lru_cache(1 << 16)(table.encode)
+    text = TargetText(Vocab(table.pieces), encode, tokenizer.eos_token_id, usual_styles())
+    target = Target(text, new_memory(text))
     chance = random.Random(args.seed)
     report = Report("survival", args)
-    counts: dict[str, Counter[int]] = {}
-    inside: dict[str, Counter[int]] = {}
-    calls = list(evaluation_calls(args.data, 3 if args.smoke else args.rows))
+    calls = list(evaluation_calls(args.data, 2 if args.smoke else args.rows))
     for style_name, style in call_styles().items():
-        text = TargetText(vocab, table.encode, tokenizer.eos_token_id, usual_styles())
+        if args.style and style_name not in args.style:
+            continue
+        flaws, listed = Flaws(), 0
         for row_id, dialogue, tools, call in calls:
-            prompt = table.encode(dialogue)
-            if not call["arguments"]:
-                continue
-            straight = write_answer(text, call, style)
-            arrivals = chance.sample(
-                range(1, len(straight.ids) - 1), min(args.arrivals, len(straight.ids) - 2)
-            )
-            for done in [1, *arrivals]:
-                best = len(rounds_after(text, prompt, tools, call, straight, done))
-                name = chance.choice(list(call["arguments"]))
-                hint = call | {
-                    "arguments": call["arguments"] | {name: wrong_value(call["arguments"][name])}
-                }
-                lost = straight.borders(*value_bytes(text, straight, tools, name))
-                starts = rounds_after(text, prompt, tools, hint, straight, done)
-                flaws = [
-                    (
-                        "one value wrong",
-                        len([start for start in starts if start not in lost]) - best,
-                        len([s for s in starts if s in lost]),
-                    )
-                ]
-                for order_name, order in orders(list(call["arguments"])):
-                    other = write_answer(
-                        text,
-                        call | {"arguments": {key: call["arguments"][key] for key in order}},
-                        style,
-                    )
-                    if done < len(other.ids) - 1:
-                        flaws.append(
-                            (
-                                order_name,
-                                len(rounds_after(text, prompt, tools, call, other, done)) - best,
-                                0,
-                            )
-                        )
-                for flaw, extra, num_inside in flaws:
-                    counts.setdefault(flaw, Counter())[extra] += 1
-                    inside.setdefault(flaw, Counter())[num_inside] += 1
-                    if extra > MAX_EXTRA_ROUNDS:
-                        print(f"  {style_name}, {row_id}, {flaw}, after {done} tokens: +{extra}")
-    for flaw, found in counts.items():
-        total = sum(found.values())
-        report.add(flaw, "cases", total, "replays")
-        report.add(flaw, "most", max(found), "more rounds")
-        report.add(flaw, "mean", sum(k * n for k, n in found.items()) / total, "more rounds")
-        within = sum(n for k, n in found.items() if k <= MAX_EXTRA_ROUNDS)
-        report.add(flaw, f"<= {MAX_EXTRA_ROUNDS}", within / total, "of the replays")
-        report.add(
-            flaw,
-            "inside",
-            sum(k * n for k, n in inside[flaw].items()) / total,
-            "rounds in the lost value",
-        )
+            for flaw, done, more in try_call(target, chance, dialogue, tools, call, style):
+                if flaws.add(flaw, more) and flaw != WITH_ITS_OWN and listed < MAX_LISTED:
+                    listed += 1
+                    print(f"  {style_name}, {row_id}, {flaw}, after {done} tokens: +{more}")
+        flaws.report(report, style_name)
     report.finish()
 
 
