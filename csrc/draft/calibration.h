@@ -12,14 +12,23 @@
 namespace ooospec {
 
 // A running rate for each kind of drafted token: the hits seen over the hits that the claimed
-// probabilities promised, both fading by `kFade` a trial, starting from `kPriorHits` that were
-// promised and came. Proposals are judged whether or not the target verified them: what was
-// committed tells.
+// probabilities promised, both fading by `kFade` a trial, starting from some that were promised and
+// came: more for the pieces of calls (the first `kNumPieceRates`), which one wrong value or order
+// of keys does not make wrong. Proposals are judged whether or not the target verified them: what
+// was committed tells.
 class Calibration {
  public:
   static constexpr std::size_t kNumRates = 96;
   static constexpr float kFade = 0.985F;
-  static constexpr float kPriorHits = 10.0F;
+  static constexpr float kPriorHits = 3.0F;
+  static constexpr std::size_t kNumPieceRates = 14;
+  static constexpr float kPiecePriorHits = 10.0F;
+
+  Calibration() {
+    for (std::size_t rate = 0; rate < kNumPieceRates; ++rate) {
+      rates_[rate].claimed = rates_[rate].hits = kPiecePriorHits;
+    }
+  }
 
   // Returns `claimed` corrected by rate `rate`, in [0.001, 0.998].
   float correct(std::size_t rate, float claimed) const {

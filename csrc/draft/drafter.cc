@@ -21,6 +21,7 @@ constexpr std::size_t kRecyclerRates = kRetrievalRates + 2 * kNumBuckets;  // + 
 constexpr std::size_t kMaxDepthRecycled = 3;
 constexpr std::size_t kExternalRates = kRecyclerRates + kMaxDepthRecycled;
 constexpr std::size_t kMaxExternal = 9;
+static_assert(kLookupRates == Calibration::kNumPieceRates);
 static_assert(kExternalRates + 2 * kMaxExternal <= Calibration::kNumRates);
 
 // Matches of a suffix index are counted by length: what followed a long match is believed more.
