@@ -31,6 +31,7 @@ CUDA_SOURCES = [
     for folder in ("cuda", "bindings/cuda")
     for path in sorted((ROOT / "csrc" / folder).glob("*.c[cu]"))
 ]
+HOPPER_SOURCES = {"linear.cu"}  # whose instructions no other GPU has
 BINDINGS = sorted((ROOT / "csrc" / "bindings").glob("*.cc"))
 SOURCES = sorted(
     str(path.relative_to(ROOT))
@@ -109,13 +110,14 @@ def cuda_rules(archs: list[str]) -> tuple[list[str], list[str], list[str]]:
     werror = ["-Werror=all-warnings"] if os.environ.get("OOOSPEC_WERROR") == "1" else []
     nvcc_flags = [
         *("-std=c++20", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", f"-I{ROOT / 'csrc'}"),
-        *codes,
         *werror,
     ]
     rules = [
         f"nvcc = {escape(str(compiler))}",
+        f"codes = {' '.join(codes)}",
+        f"nvcc_flags = {' '.join(map(escape, nvcc_flags))}",
         "rule compile_cuda",
-        f"  command = $nvcc {' '.join(map(escape, nvcc_flags))} -MMD -MF $out.d -c $in -o $out",
+        "  command = $nvcc $nvcc_flags $codes -MMD -MF $out.d -c $in -o $out",
         "  description = compile $in",
         "  depfile = $out.d",
         "  deps = gcc",
@@ -171,6 +173,8 @@ class NinjaBuild(build_ext):
                 escape(f"{source}.o" if on_cuda else str(Path(source).with_suffix(".o")))
             )
             rules.append(f"build {objects[-1]}: {rule} {escape(str(ROOT / source))}")
+            if Path(source).name in HOPPER_SOURCES:
+                rules.append("  codes = -gencode=arch=compute_90a,code=sm_90a")
         rules.append(f"build {escape(str(target))}: link {' '.join(objects)}")
         (folder / "build.ninja").write_text("\n".join(rules) + "\n")
         quiet = [] if self.verbose else ["--quiet"]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 MAX_ROWS: int
 TOP: int
+MAX_LINEAR_ROWS: int
 RUNTIME_VERSION: int
 ARCHS: str
 
@@ -51,5 +52,21 @@ def end_of_round(
     path_sources: int,
     path_targets: int,
     path_count: int,
+    stream: int,
+) -> None: ...
+def linear(
+    *,
+    x: int,
+    x_stride: int,
+    weight: int,
+    weight_stride: int,
+    out: int,
+    out_stride: int,
+    num_rows: int,
+    num_inputs: int,
+    num_outputs: int,
+    is_bfloat16: bool,
+    has_float_out: bool,
+    is_swiglu: bool,
     stream: int,
 ) -> None: ...

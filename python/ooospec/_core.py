@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 
 try:
@@ -13,7 +14,7 @@ except ImportError as error:
         f"checkout, or a wheel) rather than running from the source folder. Cause: {error}"
     ) from error
 
-__all__ = ["_C", "cuda_core"]
+__all__ = ["_C", "cuda_core", "has_cuda_core"]
 
 
 def cuda_core() -> ModuleType:
@@ -26,3 +27,13 @@ def cuda_core() -> ModuleType:
             f"compiler and install ooospec anew (`pip install .`). Cause: {error}"
         ) from error
     return _C_cuda
+
+
+@cache
+def has_cuda_core() -> bool:
+    """Returns whether the package was built with nvcc."""
+    try:
+        cuda_core()
+    except ImportError:
+        return False
+    return True

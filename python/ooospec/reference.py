@@ -113,6 +113,11 @@ def paged_attention_ref(
     return output
 
 
+def linear_ref(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """x[N, K] @ weight[M, K]^T, in float64."""
+    return x.double() @ weight.double().t()
+
+
 def kv_compact_ref(cached: torch.Tensor, length: int, rows: list[int]) -> torch.Tensor:
     """Moves rows of the last launch behind the committed part.
 

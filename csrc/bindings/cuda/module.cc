@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "cuda/cuda_check.h"
 #include "cuda/end_of_round.h"
+#include "cuda/linear.h"
 #include "cuda/mapped_memory.h"
 #include "cuda/wait.h"
 
@@ -85,6 +86,37 @@ void end_of_round(const Report& report, Address round, int num_rows, Address cho
   args.round = pointer<std::uint64_t>("round", round);
   args.report = static_cast<RoundReport*>(report.memory().device());
   cuda_check(launch_end_of_round(args, stream_of(stream)), "end_of_round");
+}
+
+void linear(Address x, std::int64_t x_stride, Address weight, std::int64_t weight_stride,
+            Address out, std::int64_t out_stride, int num_rows, int num_inputs, int num_outputs,
+            bool is_bfloat16, bool has_float_out, bool is_swiglu, Address stream) {
+  OOOSPEC_REQUIRE(num_rows >= 1 && num_rows <= kMaxLinearRows,
+                  "num_rows: expected an integer in [1, ", kMaxLinearRows, "], got ", num_rows);
+  OOOSPEC_REQUIRE(num_inputs >= 8 && num_inputs % 8 == 0,
+                  "num_inputs: expected a multiple of 8, got ", num_inputs);
+  OOOSPEC_REQUIRE(num_outputs >= 8 && num_outputs % 8 == 0,
+                  "num_outputs: expected a multiple of 8, got ", num_outputs);
+  const auto aligned = [](const char* name, Address address, std::int64_t stride) {
+    OOOSPEC_REQUIRE(address != 0 && address % 16 == 0 && stride % 8 == 0, name,
+                    ": expected rows that begin at multiples of 16 bytes, got address ", address,
+                    " and stride ", stride);
+    return reinterpret_cast<void*>(address);
+  };
+  const Linear args{aligned("x", x, x_stride),
+                    x_stride,
+                    aligned("weight", weight, weight_stride),
+                    weight_stride,
+                    aligned("out", out, out_stride),
+                    out_stride,
+                    num_rows,
+                    num_inputs,
+                    num_outputs,
+                    is_bfloat16,
+                    has_float_out,
+                    is_swiglu};
+  const LinearTiling tiling = linear_tiling(num_outputs, num_inputs, is_swiglu);
+  cuda_check(launch_linear(args, tiling, stream_of(stream)), "linear");
 }
 
 void bind_memory(py::module_& module) {
@@ -173,6 +205,14 @@ PYBIND11_MODULE(_C_cuda, module) {
              "Accepts, writes what compaction moves, and publishes; see cuda/end_of_round.h.\n\n"
              "All but report, num_rows, num_pages and page_size are addresses on the device; top8 "
              "may be None.\n"
+             "Raises ValueError for values out of range, RuntimeError if the launch fails.\n"
+             "Cost: one launch, which a capturing stream records.");
+  module.attr("MAX_LINEAR_ROWS") = kMaxLinearRows;
+  module.def("linear", &linear, py::kw_only(), "x"_a, "x_stride"_a, "weight"_a, "weight_stride"_a,
+             "out"_a, "out_stride"_a, "num_rows"_a, "num_inputs"_a, "num_outputs"_a,
+             "is_bfloat16"_a, "has_float_out"_a, "is_swiglu"_a, "stream"_a,
+             "out = x @ weight^T of at most 64 rows, on Hopper; see cuda/linear.h.\n\n"
+             "x, weight, out: addresses on the device; strides are in numbers.\n"
              "Raises ValueError for values out of range, RuntimeError if the launch fails.\n"
              "Cost: one launch, which a capturing stream records.");
 }
