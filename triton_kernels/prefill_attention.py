@@ -18,7 +18,7 @@ BLOCK = 64
 @triton.jit
 def _scores(q, k, scale, SOFTCAP: tl.constexpr):
     """Raw scores; with a soft cap they are scaled and capped already."""
-    scores = tl.dot(q, tl.trans(k))
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SOFTCAP > 0:
         # tanh(x) = 1 - 2 / (e^2x + 1)
         doubled = scores * (scale * (2 * 1.4426950408889634 / SOFTCAP))
@@ -82,7 +82,7 @@ def _walk(
         weights = tl.exp2(tl.fma(scores, unit, -(base * unit)[:, None]))
         decay = tl.exp2((maximum - base) * unit)
         total = tl.fma(total, decay, tl.sum(weights, axis=1))
-        acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None])
+        acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
         maximum = new
     return maximum, total, acc
 

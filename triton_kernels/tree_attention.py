@@ -20,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK = 64
 TAIL = 64
@@ -28,7 +29,7 @@ TAIL = 64
 @triton.jit
 def _scores(q, k, scale, SOFTCAP: tl.constexpr):
     """Raw scores; with a soft cap they are scaled and capped already."""
-    scores = tl.dot(q, tl.trans(k))
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SOFTCAP > 0:
         # tanh(x) = 1 - 2 / (e^2x + 1)
         doubled = scores * (scale * (2 * 1.4426950408889634 / SOFTCAP))
@@ -52,7 +53,7 @@ def _take(q, k, v, maximum, total, acc, seen, scale, MASKED: tl.constexpr, SOFTC
     weights = tl.exp2(tl.fma(scores, unit, -(base * unit)[:, None]))
     decay = tl.exp2((maximum - base) * unit)  # exactly 1 where nothing new is seen
     total = tl.fma(total, decay, tl.sum(weights, axis=1))
-    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None])
+    acc = tl.dot(weights.to(v.dtype), v, acc * decay[:, None], input_precision="ieee")
     return new, total, acc
 
 
@@ -64,8 +65,7 @@ def _walk(
     keys,
     values,
     pages,
-    offset,
-    stride_slot,
+    kv_head,
     maximum,
     total,
     acc,
@@ -75,32 +75,20 @@ def _walk(
     scale,
     MASKED: tl.constexpr,
     SOFTCAP: tl.constexpr,
-    DIM: tl.constexpr,
     DIM_PADDED: tl.constexpr,
     BLOCK: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
     """Takes up blocks [first, last). Masked: row i sees positions [low[i], high[i]) only."""
-    column = tl.arange(0, BLOCK)
-    dim = tl.arange(0, DIM_PADDED)
     for block in tl.range(first, last, num_stages=NUM_STAGES):
-        page = tl.load(pages + block).to(tl.int64)
-        slot = page * BLOCK + column
-        place = slot[:, None] * stride_slot + offset + dim[None, :]
-        position = block * BLOCK + column
-        if DIM == DIM_PADDED:
-            k = tl.load(keys + place)
-        else:
-            k = tl.load(keys + place, mask=dim[None, :] < DIM, other=0.0)
+        slot = tl.load(pages + block) * BLOCK
+        k = keys.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+        v = values.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+        position = block * BLOCK + tl.arange(0, BLOCK)
         seen = (position[None, :] >= low[:, None]) & (position[None, :] < high[:, None])
         if MASKED:
             # What lies behind `end` may be anything, and 0 * NaN is not 0.
-            known = (position < end)[:, None] & (dim[None, :] < DIM)
-            v = tl.load(values + place, mask=known, other=0.0)
-        elif DIM == DIM_PADDED:
-            v = tl.load(values + place)
-        else:
-            v = tl.load(values + place, mask=dim[None, :] < DIM, other=0.0)
+            v = tl.where((position < end)[:, None], v, 0.0)
         maximum, total, acc = _take(
             q, k, v, maximum, total, acc, seen, scale, MASKED=MASKED, SOFTCAP=SOFTCAP
         )
@@ -122,8 +110,6 @@ def _head_kernel(
     totals,
     stride_q_row,
     stride_q_head,
-    stride_slot,
-    stride_kv_head,
     stride_page_row,
     scale,
     NUM_KV_HEADS: tl.constexpr,
@@ -174,7 +160,6 @@ def _head_kernel(
         wanted = present & (row_size == size) & (high > start) & (low < stop)
         end = tl.minimum(tl.max(tl.where(wanted, high, 0)), stop)
         if end > start:
-            kv_offset = kv_head.to(tl.int64) * stride_kv_head
             head = kv_head * GROUP + head_in_group
             query = q + row.to(tl.int64) * stride_q_row + head * stride_q_head
             is_query = present[:, None] & (dim[None, :] < DIM)
@@ -193,23 +178,23 @@ def _head_kernel(
                 begin = tl.cdiv(tl.maximum(tl.max(tl.where(wanted, low, 0)), start), BLOCK)
                 begin = tl.minimum(begin, last)
                 maximum, total, acc = _walk(
-                    first, begin, query, keys, values, pages, kv_offset, stride_slot,
+                    first, begin, query, keys, values, pages, kv_head,
                     maximum, total, acc, low, high, end, scale,
-                    MASKED=True, SOFTCAP=SOFTCAP, DIM=DIM, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
-                    NUM_STAGES=NUM_STAGES,
+                    MASKED=True, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
+                    NUM_STAGES=1,
                 )  # fmt: skip
                 first = begin
                 whole = tl.maximum(whole, first)
             maximum, total, acc = _walk(
-                first, whole, query, keys, values, pages, kv_offset, stride_slot,
+                first, whole, query, keys, values, pages, kv_head,
                 maximum, total, acc, low, high, end, scale,
-                MASKED=False, SOFTCAP=SOFTCAP, DIM=DIM, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
+                MASKED=False, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
                 NUM_STAGES=NUM_STAGES,
             )  # fmt: skip
             maximum, total, acc = _walk(
-                whole, last, query, keys, values, pages, kv_offset, stride_slot,
+                whole, last, query, keys, values, pages, kv_head,
                 maximum, total, acc, low, high, end, scale,
-                MASKED=True, SOFTCAP=SOFTCAP, DIM=DIM, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
+                MASKED=True, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
                 NUM_STAGES=1,
             )  # fmt: skip
 
@@ -278,7 +263,7 @@ def _tail_kernel(
     base = tl.where(maximum == float("-inf"), 0.0, maximum)
     weights = tl.exp2(tl.fma(scores, unit, -(base * unit)[:, None]))
     total = tl.sum(weights, axis=1)
-    acc = tl.dot(weights.to(v.dtype), v)
+    acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
 
     if PDL:
         gdc_wait()
@@ -364,10 +349,11 @@ def tree_attention(
         "TAIL": TAIL,
         "PDL": pdl,
     }
+    block = [BLOCK, 1, triton.next_power_of_2(dim)]
     _head_kernel[(num_programs,)](
         q,
-        keys,
-        values,
+        TensorDescriptor.from_tensor(keys, block),
+        TensorDescriptor.from_tensor(values, block),
         positions,
         split_blocks,
         page_table,
@@ -378,8 +364,6 @@ def tree_attention(
         totals,
         q.stride(0),
         q.stride(1),
-        keys.stride(0),
-        keys.stride(1),
         page_table.stride(0),
         scale,
         TILE=rows_per_tile(num_heads, num_kv_heads, dim),
