@@ -14,7 +14,7 @@ from ooospec import ops
 from tree_cases import DEVICE, ON_GPU, Case, Shape, Tree, random_tree
 
 gpu = pytest.mark.gpu
-NUM_ROWS = 64 if ON_GPU else 8
+NUM_ROWS = 64 if ON_GPU else 6
 
 # (query heads, kv heads, head dim) of released models
 MODELS = {
@@ -63,7 +63,7 @@ def mixed_trees(seed: int) -> list[Tree]:
     """Trees of several sizes at lengths that are short, odd, and at a border of blocks."""
     random = np.random.default_rng(seed)
     sizes = (20, 1, 30, 5, 3) if ON_GPU else (4, 1, 2)
-    lengths = (1500, 0, 128, 63, 700) if ON_GPU else (1200, 0, 128)
+    lengths = (1500, 0, 128, 63, 700) if ON_GPU else (400, 0, 128)
     return [random_tree(random, *pair) for pair in zip(lengths, sizes, strict=True)]
 
 
@@ -87,7 +87,7 @@ def nodes(random: np.random.Generator, count: int) -> list[int]:
     """Returns the rows of a tree that are looked at: all of them, or the last and some more."""
     if count <= 4:
         return list(range(count))
-    return sorted({count - 1, *random.choice(count, 12 if ON_GPU else 2, replace=False).tolist()})
+    return sorted({count - 1, *random.choice(count, 12 if ON_GPU else 1, replace=False).tolist()})
 
 
 def check_paths(case: Case, seed: int, got: torch.Tensor | None = None) -> None:
@@ -100,11 +100,13 @@ def check_paths(case: Case, seed: int, got: torch.Tensor | None = None) -> None:
             assert torch.equal(alone[0], got[first + row]), f"tree {tree_idx}, row {row}"
 
 
-# Around borders of pages, of the first split, and where splits become larger (every 1024 at first).
-LENGTHS = [0, 1, 62, 63, 64, 65, 126, 127, 128, 190, 1080, 1086, 1087, 1088, 1150]
+# Around borders of pages, of the first split, and where splits become larger: every 512 positions
+# at first with 8 splits, every 256 with the 4 of these tests on a CPU; 63 of them in the tail.
+SHORT = [0, 1, 62, 63, 64, 65, 126, 127, 128, 190]
+LONG = [570, 574, 575, 576, 600, 1080, 1086, 1087, 1088, 1150] if ON_GPU else [310, 319, 575]
 
 
-@pytest.mark.parametrize("length", LENGTHS if ON_GPU else LENGTHS[1::3])
+@pytest.mark.parametrize("length", [*SHORT[:: 1 if ON_GPU else 4], *LONG])
 def test_a_row_has_the_bits_of_its_path_decoded_token_by_token(length: int) -> None:
     """Also over a border: the rows of one tile may differ in their blocks and splits."""
     random = np.random.default_rng(length)
@@ -129,27 +131,24 @@ def test_windows_and_caps_have_the_bits_of_plain_decoding(kind: str) -> None:
 
 
 def test_the_deepest_draft_still_finds_all_its_ancestors() -> None:
-    """Rows 63 deep: none of the committed tokens is in the tail of the last one but the root's."""
-    num_rows = 64
-    chain = Tree(70, list(range(-1, num_rows - 1)), seed=3)
-    case = Case(Shape(1, 1, 16), [chain], num_rows=num_rows)
-    got = case.run()
-    expected = case.run_reference()
-    torch.testing.assert_close(got.double(), expected.double(), atol=0.02, rtol=0)
-    assert torch.equal(case.commit(0, 63).run()[0], got[63])
+    """A row 63 deep has all rows, and no committed token, in its tail."""
+    chain = Tree(70, list(range(-1, 63)), seed=3)
+    case = Case(Shape(1, 1, 16), [chain], num_rows=64)
+    assert torch.equal(case.commit(0, 63, num_rows=NUM_ROWS).run()[0], case.run()[63])
 
 
 def test_pages_rows_and_neighbours_do_not_change_a_bit() -> None:
     """Alone, packed behind strangers, over other pages, with room for more: the same bits."""
     shape = MODELS["Qwen2.5-7B"] if ON_GPU else Shape(7, 1, 32)
     random = np.random.default_rng(11)
-    tree = random_tree(random, 1083, NUM_ROWS // 2)
-    others = [random_tree(random, length, NUM_ROWS // 8) for length in (40, 1090, 200, 64)]
+    border = 1087 if ON_GPU else 319
+    tree = random_tree(random, border - 3, NUM_ROWS // 2)
+    others = [random_tree(random, size, NUM_ROWS // 8) for size in (40, border + 3, 200, 64)]
     expected = Case(shape, [tree]).run()
     assert torch.equal(Case(shape, [tree], seed=1).run(), expected)
     assert torch.equal(Case(shape, [tree], spare_pages=17).run(), expected)
     size = len(tree.parents)
-    for before in range(len(others) + 1):
+    for before in range(0, len(others) + 1, 1 if ON_GPU else 3):
         case = Case(shape, [*others[:before], tree, *others[before:]], seed=before)
         first = case.rows.first_rows[before]
         assert torch.equal(case.run()[first : first + size], expected)
@@ -173,7 +172,7 @@ def test_what_a_row_does_not_see_may_be_anything(poison: float) -> None:
     assert torch.equal(case.run()[7], expected[7])
 
 
-@pytest.mark.parametrize("num_shared", [64, 190, 320])
+@pytest.mark.parametrize("num_shared", [190, 320])
 def test_branches_that_share_a_prefix_read_it_once(num_shared: int) -> None:
     """The bits are those of sequences that share nothing, for any part that is declared shared."""
     shape = MODELS["Qwen3-0.6B"] if ON_GPU else Shape(2, 1, 32)
@@ -197,14 +196,14 @@ def test_branches_that_share_a_prefix_read_it_once(num_shared: int) -> None:
     if num_shared == 320:
         alone = case.plan()
         ops.tail_slots(alone)
-        assert int(plan.num_work) < int(alone.num_work)
+        assert int((plan.work[:, 0] > 0).sum()) < int((alone.work[:, 0] > 0).sum())
 
 
 def test_one_plan_serves_every_round() -> None:
     """The rows' data change, their addresses do not; what an earlier round left is not read."""
     random = np.random.default_rng(19)
     shape = Shape(4, 1, 32)
-    long, short = (Case(shape, [random_tree(random, length, 5)]) for length in (1500, 90))
+    long, short = (Case(shape, [random_tree(random, length, 5)]) for length in (500, 90))
     plan = long.plan()
     long.run(plan)
     rows = plan.rows

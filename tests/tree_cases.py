@@ -155,11 +155,13 @@ class Case:
     def plan(
         self, leaders: torch.Tensor | None = None, num_shared: torch.Tensor | None = None
     ) -> ops.TreePlan:
-        """Returns a plan whose scratch is NaN."""
+        """Returns a plan whose scratch is NaN. On a CPU it has few splits, which saves time."""
         shape = (self.shape.num_heads, self.shape.num_kv_heads, self.shape.dim)
-        plan = ops.TreePlan(self.rows, *shape, leaders=leaders, num_shared=num_shared)
-        for scratch in (plan.states, plan.maxima, plan.totals):
-            scratch.fill_(torch.nan)
+        few = {} if ON_GPU else {"max_splits": 4}
+        plan = ops.TreePlan(self.rows, *shape, leaders=leaders, num_shared=num_shared, **few)
+        for name in ("states", "maxima", "totals"):
+            if hasattr(plan, name):  # without a kernel there is none
+                getattr(plan, name).fill_(torch.nan)
         return plan
 
     def run(self, plan: ops.TreePlan | None = None) -> torch.Tensor:
@@ -182,13 +184,17 @@ class Case:
         with ops.using("reference"):
             return self.run()
 
-    def commit(self, tree_idx: int, row: int) -> Case:
-        """Returns the case in which `row` stands alone behind its committed ancestors."""
+    def commit(self, tree_idx: int, row: int, num_rows: int | None = None) -> Case:
+        """Returns the launch in which `row` stands alone behind its committed ancestors."""
         tree = self.trees[tree_idx]
         path = tree.path(row)
         length = tree.length + len(path) - 1
         alone = Case(
-            self.shape, [Tree(length, [-1])], num_rows=len(self.q), dtype=self.q.dtype, seed=row
+            self.shape,
+            [Tree(length, [-1])],
+            num_rows=num_rows or len(self.q),
+            dtype=self.q.dtype,
+            seed=row,
         )
         slots = self.slots(tree, [*range(tree.length), *(tree.length + i for i in path)])
         targets = alone.slots(alone.trees[0], range(length + 1))

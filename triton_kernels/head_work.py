@@ -15,30 +15,35 @@ import torch
 import triton
 import triton.language as tl
 
+ENDS = 512  # pieces of no blocks behind the last one: more than programs that look for one
+
 
 @triton.jit
-def _split_blocks(blocks, MAX_SPLITS: tl.constexpr):
+def _split_blocks(blocks, MAX_SPLITS: tl.constexpr, LEAST: tl.constexpr):
     """Blocks of one split of a head of `blocks`: enough for MAX_SPLITS, in three leading bits."""
-    size = tl.maximum(tl.cdiv(blocks, MAX_SPLITS), 1)
+    size = tl.maximum(tl.cdiv(blocks, MAX_SPLITS), LEAST)
     step = tl.full(size.shape, 1, tl.int32)
     for doubling in tl.static_range(3, 16):
         step = tl.where(size > (1 << doubling), 1 << (doubling - 2), step)
     return tl.cdiv(size, step) * step
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["stride_page_row"])
 def _head_work_kernel(
     positions,
     sequences,
+    page_table,
     leaders,
     num_shared,
     split_blocks,
     work,
-    num_work,
+    stride_page_row,
     NUM_ROWS: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
+    LEAST: tl.constexpr,
+    ENDS: tl.constexpr,
     BLOCK: tl.constexpr,
     TAIL: tl.constexpr,
     SHARED: tl.constexpr,
@@ -51,7 +56,7 @@ def _head_work_kernel(
     real = sequence >= 0
     position = tl.load(positions + row, mask=real, other=0)
     blocks = tl.cdiv(tl.maximum(position - (TAIL - 1), 0), BLOCK)
-    size = _split_blocks(blocks, MAX_SPLITS)
+    size = _split_blocks(blocks, MAX_SPLITS, LEAST)
     splits = tl.cdiv(blocks, size)
     tl.store(split_blocks + row, size, mask=inside)
 
@@ -82,41 +87,56 @@ def _head_work_kernel(
     own_count = tl.where(asks_own, num_splits - num_shared_splits, 0)
     count = shared_count + own_count
     place = tl.cumsum(count, axis=0) - count
-    tl.store(num_work, tl.sum(count, axis=0))
+    num_work = tl.sum(count, axis=0)
+    tl.store(work + (num_work + tl.arange(0, ENDS)) * 8, tl.zeros([ENDS], tl.int32))
 
     tile_rows = tl.sum((tile[:, None] == tile[None, :]).to(tl.int32), axis=1)
     own_rows = tl.sum((own[:, None] == own[None, :]).to(tl.int32), axis=1)
-    piece = tl.arange(0, MAX_SPLITS)[None, :]
-    is_shared = piece < shared_count[:, None]
+    head = tl.maximum(position - (TAIL - 1), 0)
     base = tl.where(asks_shared, 0, num_shared_splits)  # split of a row's first piece
-    out = work + (place[:, None] + piece) * 5
-    wanted = piece < count[:, None]
-    tl.store(out, tl.broadcast_to(sequence[:, None], wanted.shape), mask=wanted)
-    tl.store(out + 1, tl.where(is_shared, tile[:, None], own[:, None]), mask=wanted)
-    tl.store(out + 2, tl.where(is_shared, tile_rows[:, None], own_rows[:, None]), mask=wanted)
-    tl.store(out + 3, tl.broadcast_to(size[:, None], wanted.shape), mask=wanted)
-    tl.store(out + 4, base[:, None] + piece, mask=wanted)
+    pages = page_table + tl.maximum(sequence, 0).to(tl.int64) * stride_page_row
+    for piece in tl.static_range(MAX_SPLITS):
+        wanted = piece < count
+        split = base + piece
+        is_shared = piece < shared_count
+        mates = (is_shared[:, None] & in_tile) | (~is_shared[:, None] & in_own)
+        mates = mates & (head[None, :] > (split * size * BLOCK)[:, None])
+        least = tl.min(tl.where(mates, head[None, :], 1 << 30), axis=1)
+        most = tl.max(tl.where(mates, head[None, :], 0), axis=1)
+        page = tl.load(pages + split * size, mask=wanted, other=0)
+        out = work + (place + piece) * 8
+        tl.store(out, size, mask=wanted)
+        tl.store(out + 1, sequence, mask=wanted)
+        tl.store(out + 2, tl.where(is_shared, tile, own), mask=wanted)
+        tl.store(out + 3, tl.where(is_shared, tile_rows, own_rows), mask=wanted)
+        tl.store(out + 4, split, mask=wanted)
+        tl.store(out + 5, least, mask=wanted)
+        tl.store(out + 6, most, mask=wanted)
+        tl.store(out + 7, page, mask=wanted)
 
 
 def head_work(
     positions: torch.Tensor,
     sequences: torch.Tensor,
+    page_table: torch.Tensor,
     split_blocks: torch.Tensor,
     work: torch.Tensor,
-    num_work: torch.Tensor,
     *,
     tile_rows: int,
     max_splits: int,
+    least_blocks: int,
     leaders: torch.Tensor | None = None,
     num_shared: torch.Tensor | None = None,
 ) -> None:
     """Writes the pieces of work of the rows' heads.
 
     positions, sequences: int32[N], N <= 64; rows of a sequence stand together; -1: padding.
+    page_table: int32[S, P]; pages of 64 slots.
     split_blocks: int32[N]; blocks of 64 positions in one split of the row.
-    work: int32[N * max_splits, 5]; (sequence, first row, rows, blocks a split, split) of each
-    piece. num_work: int32[1]; how many there are.
-    tile_rows: most rows of a piece. max_splits: power of two.
+    work: int32[N * max_splits + 512, 8]; of each piece (blocks a split, sequence, first row, rows,
+    split, shortest and longest head of the rows that have it, page of its first block). Behind the
+    last piece there are 512 of 0 blocks.
+    tile_rows, max_splits, least_blocks: as in `tree_attention.Tiling`.
     leaders, num_shared: int32[S]; the pages of a sequence's first num_shared tokens (all committed)
     are those of its leader; sequences of one leader share work when their rows stand together.
     Cost: one launch of one program, nothing allocated.
@@ -126,15 +146,18 @@ def head_work(
     _head_work_kernel[(1,)](
         positions,
         sequences,
+        page_table,
         leaders if shared else sequences,
         num_shared if shared else sequences,
         split_blocks,
         work,
-        num_work,
+        page_table.stride(0),
         NUM_ROWS=num_rows,
         ROWS=triton.next_power_of_2(num_rows),
         TILE=tile_rows,
         MAX_SPLITS=max_splits,
+        LEAST=least_blocks,
+        ENDS=ENDS,
         BLOCK=64,
         TAIL=64,
         SHARED=shared,

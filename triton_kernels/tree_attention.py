@@ -5,7 +5,7 @@ A row at position p takes its keys in order of position, whatever is committed a
 - its head, [0, p - 63), committed always: blocks of 64 positions (a page each), shared by the rows
   of a tile, cut into splits by `head_work`; each split leaves a running maximum, sum and output.
 - its tail, [p - 63, p]: 64 keys gathered for the row alone, by `tail_slots`.
-The states of the splits are merged in one step, then the tail is taken up.
+The states of the splits are merged in ascending order, then the tail is taken up.
 
 The same arithmetic in the same order gives the same bits. So a row's result does not depend on the
 number of rows, its place among them, the committed length, or slots and pages. Blocks behind a
@@ -16,6 +16,8 @@ Maxima are kept as raw scores; weights are powers of two, 2 ** ((score - maximum
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -24,26 +26,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK = 64
 TAIL = 64
-
-
-@triton.jit
-def _scores(q, k, scale, SOFTCAP: tl.constexpr):
-    """Raw scores; with a soft cap they are scaled and capped already."""
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
-    if SOFTCAP > 0:
-        # tanh(x) = 1 - 2 / (e^2x + 1)
-        doubled = scores * (scale * (2 * 1.4426950408889634 / SOFTCAP))
-        scores = SOFTCAP - (2 * SOFTCAP) / (tl.exp2(doubled) + 1)
-    return scores
+SMS = 132  # of an H100 or H200; elsewhere only speed depends on it
 
 
 @triton.jit
 def _take(q, k, v, maximum, total, acc, seen, scale, MASKED: tl.constexpr, SOFTCAP: tl.constexpr):
     """Takes up a block of keys. A row that sees none of it keeps its state to the bit."""
     unit = scale * 1.4426950408889634
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee")
     if SOFTCAP > 0:
+        scores = _capped(scores, scale, SOFTCAP)
         unit = 1.4426950408889634
-    scores = _scores(q, k, scale, SOFTCAP)
     if MASKED:
         scores = tl.where(seen, scores, float("-inf"))
     new = tl.maximum(maximum, tl.max(scores, axis=1))
@@ -58,41 +51,23 @@ def _take(q, k, v, maximum, total, acc, seen, scale, MASKED: tl.constexpr, SOFTC
 
 
 @triton.jit
-def _walk(
-    first,
-    last,
-    q,
-    keys,
-    values,
-    pages,
-    kv_head,
-    maximum,
-    total,
-    acc,
-    low,
-    high,
-    end,
-    scale,
-    MASKED: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    DIM_PADDED: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_STAGES: tl.constexpr,
+def _capped(scores, scale, SOFTCAP: tl.constexpr):
+    """The soft cap of scaled scores; tanh(x) = 1 - 2 / (e^2x + 1)."""
+    doubled = scores * (scale * (2 * 1.4426950408889634 / SOFTCAP))
+    return SOFTCAP - (2 * SOFTCAP) / (tl.exp2(doubled) + 1)
+
+
+@triton.jit
+def _sight(
+    positions, row, present, block, BLOCK: tl.constexpr, TAIL: tl.constexpr, WINDOW: tl.constexpr
 ):
-    """Takes up blocks [first, last). Masked: row i sees positions [low[i], high[i]) only."""
-    for block in tl.range(first, last, num_stages=NUM_STAGES):
-        slot = tl.load(pages + block) * BLOCK
-        k = keys.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
-        v = values.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
-        position = block * BLOCK + tl.arange(0, BLOCK)
-        seen = (position[None, :] >= low[:, None]) & (position[None, :] < high[:, None])
-        if MASKED:
-            # What lies behind `end` may be anything, and 0 * NaN is not 0.
-            v = tl.where((position < end)[:, None], v, 0.0)
-        maximum, total, acc = _take(
-            q, k, v, maximum, total, acc, seen, scale, MASKED=MASKED, SOFTCAP=SOFTCAP
-        )
-    return maximum, total, acc
+    """Which positions of `block` the head of each row has."""
+    own = tl.load(positions + row, mask=present, other=0)[:, None]
+    position = (block * BLOCK + tl.arange(0, BLOCK))[None, :]
+    seen = position <= own - TAIL
+    if WINDOW > 0:
+        seen = seen & (position > own - WINDOW)
+    return seen
 
 
 @triton.jit(do_not_specialize=["stride_page_row"])
@@ -100,16 +75,19 @@ def _head_kernel(
     q,
     keys,
     values,
+    key_tiles,
+    value_tiles,
     positions,
     split_blocks,
     page_table,
     work,
-    num_work,
     states,
     maxima,
     totals,
     stride_q_row,
     stride_q_head,
+    stride_slot,
+    stride_kv_head,
     stride_page_row,
     scale,
     NUM_KV_HEADS: tl.constexpr,
@@ -128,81 +106,109 @@ def _head_kernel(
 ):
     """Programs take pieces of work in turn, each for one kv head.
 
+    key_tiles, value_tiles: keys and values as tensors of [BLOCK, 1, DIM_PADDED] tiles.
     Leaves states[row, head, split] and its maximum and sum for the rows whose head has the split.
     """
-    if PDL:
-        gdc_wait()
-        gdc_launch_dependents()
     index = tl.arange(0, TILE * GROUP_PADDED)
-    lane = index // GROUP_PADDED
     head_in_group = index % GROUP_PADDED
     dim = tl.arange(0, DIM_PADDED)
-    num_pieces = tl.load(num_work) * NUM_KV_HEADS
-    for turn in range(tl.program_id(0), num_pieces, tl.num_programs(0)):
+    turn = tl.program_id(0)
+    piece = work + turn // NUM_KV_HEADS * 8
+    size = tl.load(piece)
+    if PDL:
+        # `work` is older than the kernel ahead; queries are not, nor what the tail will read.
+        gdc_wait()
+        gdc_launch_dependents()
+    while size > 0:  # 0 ends the work
         kv_head = turn % NUM_KV_HEADS
-        piece = work + turn // NUM_KV_HEADS * 5
-        sequence = tl.load(piece).to(tl.int64)
-        first_row = tl.load(piece + 1)
-        num_rows = tl.load(piece + 2)
-        size = tl.load(piece + 3)
+        sequence = tl.load(piece + 1).to(tl.int64)
+        first_row = tl.load(piece + 2)
+        num_rows = tl.load(piece + 3)
         split = tl.load(piece + 4)
+        least = tl.load(piece + 5)  # heads of the rows that have this split
+        most = tl.load(piece + 6)
+        page = tl.load(piece + 7)  # of its first block
 
-        row = first_row + lane
-        present = (lane < num_rows) & (head_in_group < GROUP)
-        position = tl.load(positions + row, mask=present, other=0)
-        row_size = tl.load(split_blocks + row, mask=present, other=0)
-        high = tl.maximum(position - (TAIL - 1), 0)
-        low = tl.zeros_like(position)
+        row = first_row + index // GROUP_PADDED
+        present = (index // GROUP_PADDED < num_rows) & (head_in_group < GROUP)
+        head = kv_head * GROUP + head_in_group
+        query = row.to(tl.int64) * stride_q_row + head * stride_q_head
+        is_query = present[:, None] & (dim < DIM)[None, :]
+        query = tl.load(q + query[:, None] + dim[None, :], mask=is_query, other=0.0)
+
+        start = split * size
+        end = tl.minimum(most, (start + size) * BLOCK)
+        first = start
+        begin = start  # blocks [begin, whole) are seen as a whole by each of the rows
+        last = tl.cdiv(end, BLOCK)
+        whole = tl.minimum(least // BLOCK, last)
         if WINDOW > 0:
-            low = tl.maximum(position - (WINDOW - 1), 0)
-        start = split * size * BLOCK
-        stop = start + size * BLOCK
-        wanted = present & (row_size == size) & (high > start) & (low < stop)
-        end = tl.minimum(tl.max(tl.where(wanted, high, 0)), stop)
-        if end > start:
-            head = kv_head * GROUP + head_in_group
-            query = q + row.to(tl.int64) * stride_q_row + head * stride_q_head
-            is_query = present[:, None] & (dim[None, :] < DIM)
-            query = tl.load(query[:, None] + dim[None, :], mask=is_query, other=0.0)
-            maximum = tl.full([TILE * GROUP_PADDED], float("-inf"), tl.float32)
-            total = tl.zeros([TILE * GROUP_PADDED], tl.float32)
-            acc = tl.zeros([TILE * GROUP_PADDED, DIM_PADDED], tl.float32)
-            pages = page_table + sequence * stride_page_row
-
-            # Blocks that each of the rows sees as a whole need no mask.
-            first = start // BLOCK
-            last = tl.cdiv(end, BLOCK)
-            whole = tl.minimum(tl.min(tl.where(wanted, high, stop)), stop) // BLOCK
+            first = tl.maximum(start, (least + (TAIL - WINDOW)) // BLOCK)
+            begin = tl.maximum(start, tl.cdiv(most + (TAIL - WINDOW), BLOCK))
+            begin = tl.minimum(begin, last)
+            whole = tl.maximum(whole, begin)
+        maximum = tl.full([TILE * GROUP_PADDED], float("-inf"), tl.float32)
+        total = tl.zeros([TILE * GROUP_PADDED], tl.float32)
+        acc = tl.zeros([TILE * GROUP_PADDED, DIM_PADDED], tl.float32)
+        pages = page_table + sequence * stride_page_row
+        if last - start == 1:
+            # Nothing to stream: one block, fetched along with the queries.
+            position = start * BLOCK + tl.arange(0, BLOCK)
+            slot = page.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+            place = slot * stride_slot + kv_head.to(tl.int64) * stride_kv_head
+            place = place[:, None] + dim[None, :]
+            # What lies behind `end` may be anything, and 0 * NaN is not 0.
+            known = (position < end)[:, None] & (dim < DIM)[None, :]
+            k = tl.load(keys + place, mask=known, other=0.0)
+            v = tl.load(values + place, mask=known, other=0.0)
+            seen = _sight(positions, row, present, start, BLOCK, TAIL, WINDOW)
+            maximum, total, acc = _take(
+                query, k, v, maximum, total, acc, seen, scale, MASKED=True, SOFTCAP=SOFTCAP
+            )
+        else:
             if WINDOW > 0:
-                first = tl.maximum(tl.min(tl.where(wanted, low, stop)) // BLOCK, first)
-                begin = tl.cdiv(tl.maximum(tl.max(tl.where(wanted, low, 0)), start), BLOCK)
-                begin = tl.minimum(begin, last)
-                maximum, total, acc = _walk(
-                    first, begin, query, keys, values, pages, kv_head,
-                    maximum, total, acc, low, high, end, scale,
-                    MASKED=True, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
-                    NUM_STAGES=1,
-                )  # fmt: skip
-                first = begin
-                whole = tl.maximum(whole, first)
-            maximum, total, acc = _walk(
-                first, whole, query, keys, values, pages, kv_head,
-                maximum, total, acc, low, high, end, scale,
-                MASKED=False, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
-                NUM_STAGES=NUM_STAGES,
-            )  # fmt: skip
-            maximum, total, acc = _walk(
-                whole, last, query, keys, values, pages, kv_head,
-                maximum, total, acc, low, high, end, scale,
-                MASKED=True, SOFTCAP=SOFTCAP, DIM_PADDED=DIM_PADDED, BLOCK=BLOCK,
-                NUM_STAGES=1,
-            )  # fmt: skip
+                for block in tl.range(first, begin, num_stages=1):
+                    slot = tl.load(pages + block) * BLOCK
+                    k = key_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                    v = value_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                    position = block * BLOCK + tl.arange(0, BLOCK)
+                    v = tl.where((position < end)[:, None], v, 0.0)
+                    seen = _sight(positions, row, present, block, BLOCK, TAIL, WINDOW)
+                    maximum, total, acc = _take(
+                        query, k, v, maximum, total, acc, seen, scale, MASKED=True, SOFTCAP=SOFTCAP
+                    )
+            for block in tl.range(begin, whole, num_stages=NUM_STAGES):
+                slot = tl.load(pages + block) * BLOCK
+                k = key_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                v = value_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                maximum, total, acc = _take(
+                    query, k, v, maximum, total, acc, None, scale, MASKED=False, SOFTCAP=SOFTCAP
+                )
+            for block in tl.range(whole, last, num_stages=1):
+                slot = tl.load(pages + block) * BLOCK
+                k = key_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                v = value_tiles.load([slot, kv_head, 0]).reshape(BLOCK, DIM_PADDED)
+                position = block * BLOCK + tl.arange(0, BLOCK)
+                v = tl.where((position < end)[:, None], v, 0.0)
+                seen = _sight(positions, row, present, block, BLOCK, TAIL, WINDOW)
+                maximum, total, acc = _take(
+                    query, k, v, maximum, total, acc, seen, scale, MASKED=True, SOFTCAP=SOFTCAP
+                )
 
-            state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS + split
-            tl.store(maxima + state, maximum, mask=wanted)
-            tl.store(totals + state, total, mask=wanted)
-            out = states + state.to(tl.int64)[:, None] * DIM + dim[None, :]
-            tl.store(out, acc, mask=wanted[:, None] & (dim[None, :] < DIM))
+        position = tl.load(positions + row, mask=present, other=0)
+        wanted = present & (tl.load(split_blocks + row, mask=present, other=0) == size)
+        wanted = wanted & (position - (TAIL - 1) > start * BLOCK)
+        if WINDOW > 0:
+            wanted = wanted & (position - (WINDOW - 1) < (start + size) * BLOCK)
+        state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS + split
+        tl.store(maxima + state, maximum, mask=wanted)
+        tl.store(totals + state, total, mask=wanted)
+        out = states + state.to(tl.int64)[:, None] * DIM + dim[None, :]
+        tl.store(out, acc, mask=wanted[:, None] & (dim < DIM)[None, :])
+
+        turn += tl.num_programs(0)
+        piece = work + turn // NUM_KV_HEADS * 8
+        size = tl.load(piece)
 
 
 @triton.jit
@@ -224,6 +230,7 @@ def _tail_kernel(
     stride_out_row,
     stride_out_head,
     scale,
+    NUM_ROWS: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     GROUP_PADDED: tl.constexpr,
@@ -234,11 +241,17 @@ def _tail_kernel(
     SOFTCAP: tl.constexpr,
     BLOCK: tl.constexpr,
     TAIL: tl.constexpr,
+    ROUND: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """One program a row and kv head: the tail, then the splits of the head, then the output."""
-    row = tl.program_id(0)
-    kv_head = tl.program_id(1)
+    # Programs ROUND apart mostly share an SM, and its cache: give them rows of one kv head.
+    ROWS: tl.constexpr = ROUND // NUM_KV_HEADS
+    place = tl.program_id(0) % ROUND
+    kv_head = place % NUM_KV_HEADS
+    row = tl.program_id(0) // ROUND * ROWS + place // NUM_KV_HEADS
+    if place >= ROWS * NUM_KV_HEADS or row >= NUM_ROWS:
+        return
     head_in_group = tl.arange(0, GROUP_PADDED)
     head = kv_head * GROUP + head_in_group
     is_head = head_in_group < GROUP
@@ -250,52 +263,85 @@ def _tail_kernel(
         unit = 1.4426950408889634
 
     slot = tl.load(tails + row * TAIL + column).to(tl.int64)
+    position = tl.load(positions + row)
+    size = tl.load(split_blocks + row) * BLOCK
+    query = row.to(tl.int64) * stride_q_row + head * stride_q_head
+    query = tl.load(q + query[:, None] + dim[None, :], mask=is_head[:, None] & is_dim, other=0.0)
     seen = slot >= 0
     if WINDOW > 0:
         seen = seen & (column > TAIL - 1 - WINDOW)
-    place = slot[:, None] * stride_slot + kv_head.to(tl.int64) * stride_kv_head + dim[None, :]
-    k = tl.load(keys + place, mask=seen[:, None] & is_dim, other=0.0)
-    v = tl.load(values + place, mask=seen[:, None] & is_dim, other=0.0)
-    query = q + row.to(tl.int64) * stride_q_row + head * stride_q_head
-    query = tl.load(query[:, None] + dim[None, :], mask=is_head[:, None] & is_dim, other=0.0)
-    scores = tl.where(seen[None, :], _scores(query, k, scale, SOFTCAP), float("-inf"))
+    place = slot * stride_slot + kv_head.to(tl.int64) * stride_kv_head
+    is_key = seen[:, None] & is_dim
+    k = tl.load(keys + place[:, None] + dim[None, :], mask=is_key, other=0.0)
+    v = tl.load(values + place[:, None] + dim[None, :], mask=is_key, other=0.0)
+    scores = tl.dot(query, tl.trans(k), input_precision="ieee")
+    if SOFTCAP > 0:
+        scores = _capped(scores, scale, SOFTCAP)
+    scores = tl.where(seen[None, :], scores, float("-inf"))
     maximum = tl.max(scores, axis=1)
     base = tl.where(maximum == float("-inf"), 0.0, maximum)
     weights = tl.exp2(tl.fma(scores, unit, -(base * unit)[:, None]))
     total = tl.sum(weights, axis=1)
     acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
 
+    # The splits, in ascending order.
+    head_size = position - (TAIL - 1)
+    state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS
+    part = states + state.to(tl.int64)[:, None] * DIM + dim[None, :]
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(position - (WINDOW - 1), 0) // size
     if PDL:
         gdc_wait()
-    position = tl.load(positions + row)
-    size = tl.load(split_blocks + row) * BLOCK
-    split = tl.arange(0, MAX_SPLITS)
-    done = split * size < position - (TAIL - 1)
-    if WINDOW > 0:
-        done = done & ((split + 1) * size > position - (WINDOW - 1))
-    done = done[:, None] & is_head[None, :]
-    state = (row * (NUM_KV_HEADS * GROUP) + head)[None, :] * MAX_SPLITS + split[:, None]
-    split_maximum = tl.load(maxima + state, mask=done, other=float("-inf"))
-    split_total = tl.load(totals + state, mask=done, other=0.0)
-    part = states + state.to(tl.int64)[:, :, None] * DIM + dim[None, None, :]
-    part = tl.load(part, mask=done[:, :, None] & (dim[None, None, :] < DIM), other=0.0)
-
-    new = tl.maximum(maximum, tl.max(split_maximum, axis=0))
-    base = tl.where(new == float("-inf"), 0.0, new)
-    share = tl.exp2((split_maximum - base[None, :]) * unit)
+    top = maximum
+    for split in tl.static_range(MAX_SPLITS):
+        done = is_head & (split >= first) & (split * size < head_size)
+        top = tl.maximum(top, tl.load(maxima + state + split, mask=done, other=float("-inf")))
+    base = tl.where(top == float("-inf"), 0.0, top)
+    result = tl.zeros([GROUP_PADDED, DIM_PADDED], tl.float32)
+    weight = tl.zeros([GROUP_PADDED], tl.float32)
+    for split in tl.static_range(MAX_SPLITS):
+        done = is_head & (split >= first) & (split * size < head_size)
+        split_maximum = tl.load(maxima + state + split, mask=done, other=float("-inf"))
+        split_total = tl.load(totals + state + split, mask=done, other=0.0)
+        split_acc = tl.load(part + split * DIM, mask=done[:, None] & is_dim, other=0.0)
+        share = tl.exp2((split_maximum - base) * unit)
+        weight = tl.fma(split_total, share, weight)
+        result = tl.fma(split_acc, tl.broadcast_to(share[:, None], split_acc.shape), result)
     decay = tl.exp2((maximum - base) * unit)
-    total = tl.fma(total, decay, tl.sum(share * split_total, axis=0))
-    result = tl.sum(share[:, :, None] * part, axis=0)
-    result = tl.fma(acc, decay[:, None], result)
+    total = tl.fma(total, decay, weight)
+    result = tl.fma(acc, tl.broadcast_to(decay[:, None], acc.shape), result)
     result = result / tl.where(total == 0.0, 1.0, total)[:, None]  # padding rows see nothing: 0
-    place = row.to(tl.int64) * stride_out_row + head[:, None] * stride_out_head + dim[None, :]
-    tl.store(out + place, result.to(out.dtype.element_ty), mask=is_head[:, None] & is_dim)
+    place = row.to(tl.int64) * stride_out_row + head * stride_out_head
+    is_out = is_head[:, None] & is_dim
+    tl.store(out + place[:, None] + dim[None, :], result.to(out.dtype.element_ty), mask=is_out)
 
 
-def rows_per_tile(num_heads: int, num_kv_heads: int, dim: int) -> int:
-    """Returns how many rows a program of the head takes at once."""
-    group = triton.next_power_of_2(num_heads // num_kv_heads)
-    return min(64, (128 if dim <= 128 else 64) // group)
+@dataclass(frozen=True)
+class Tiling:
+    """How the work of one shape is cut. A row's bits depend on it: one tiling per engine.
+
+    tile_rows: most rows of a piece of work. max_splits: most splits of a head, a power of two.
+    least_blocks: fewest blocks of a split. num_programs: of the head, which share its pieces.
+    pdl: a kernel's programs may start before the kernel ahead has ended.
+    """
+
+    tile_rows: int
+    max_splits: int
+    least_blocks: int = 1
+    head_warps: int = 4
+    head_stages: int = 2
+    tail_warps: int = 4
+    num_programs: int = 2 * SMS
+    pdl: bool = False
+
+
+def tiling(num_heads: int, num_kv_heads: int, dim: int) -> Tiling:
+    """Returns the tiling of a shape: tiles of 64 queries, splits that give each program a piece."""
+    tile_rows = 64 // triton.next_power_of_2(num_heads // num_kv_heads)
+    tiles = 64 // tile_rows * num_kv_heads
+    max_splits = 1 << (2 * SMS // tiles).bit_length() - 1
+    return Tiling(tile_rows, max_splits=min(max(max_splits, 2), 16))
 
 
 def tree_attention(
@@ -307,72 +353,72 @@ def tree_attention(
     tails: torch.Tensor,
     split_blocks: torch.Tensor,
     work: torch.Tensor,
-    num_work: torch.Tensor,
     states: torch.Tensor,
     maxima: torch.Tensor,
     totals: torch.Tensor,
     out: torch.Tensor,
+    tiling: Tiling,
     *,
     scale: float,
     window: int | None = None,
     softcap: float | None = None,
-    num_programs: int = 264,
-    pdl: bool = False,
 ) -> None:
     """Writes the attention of each row over what it sees; 0 to padding rows.
 
     q, out: dtype[N, H, D], N <= 64, rows and heads may be strided. keys, values:
     dtype[slots, G, D], of equal strides. dtype: bfloat16, float16 or float32; sums are float32.
     positions: int32[N]. page_table: int32[S, P]; pages of 64 slots.
-    tails: what `tail_slots` wrote. split_blocks, work, num_work: what `head_work` wrote for
-    `rows_per_tile` rows.
-    states: float32[N, H, M, D], maxima, totals: float32[N, H, M]; room for the states of M splits.
+    tails: what `tail_slots` wrote. split_blocks, work: what `head_work` wrote for this tiling.
+    states: float32[N, H, M, D], maxima, totals: float32[N, H, M]; room for the states of
+    M = max_splits splits.
     window: a row at p sees positions above p - window only. softcap: scores s become
     softcap * tanh(s / softcap).
-    pdl: launch programs before the kernel ahead has ended (CUDA, compute capability 9.0).
     Cost: two launches, nothing allocated.
     """
     num_rows, num_heads, dim = q.shape
     num_kv_heads = keys.shape[1]
-    max_splits = states.shape[2]
     group = num_heads // num_kv_heads
+    dim_padded = triton.next_power_of_2(dim)
     shape = {
         "NUM_KV_HEADS": num_kv_heads,
         "GROUP": group,
         "GROUP_PADDED": triton.next_power_of_2(group),
         "DIM": dim,
-        "DIM_PADDED": triton.next_power_of_2(dim),
-        "MAX_SPLITS": max_splits,
+        "DIM_PADDED": dim_padded,
+        "MAX_SPLITS": tiling.max_splits,
         "WINDOW": window or 0,
         "SOFTCAP": softcap or 0.0,
         "BLOCK": BLOCK,
         "TAIL": TAIL,
-        "PDL": pdl,
+        "PDL": tiling.pdl,
     }
-    block = [BLOCK, 1, triton.next_power_of_2(dim)]
-    _head_kernel[(num_programs,)](
+    _head_kernel[(tiling.num_programs,)](
         q,
-        TensorDescriptor.from_tensor(keys, block),
-        TensorDescriptor.from_tensor(values, block),
+        keys,
+        values,
+        TensorDescriptor.from_tensor(keys, [BLOCK, 1, dim_padded]),
+        TensorDescriptor.from_tensor(values, [BLOCK, 1, dim_padded]),
         positions,
         split_blocks,
         page_table,
         work,
-        num_work,
         states,
         maxima,
         totals,
         q.stride(0),
         q.stride(1),
+        keys.stride(0),
+        keys.stride(1),
         page_table.stride(0),
         scale,
-        TILE=rows_per_tile(num_heads, num_kv_heads, dim),
-        NUM_STAGES=2,
-        num_warps=8,
-        launch_pdl=pdl,
+        TILE=tiling.tile_rows,
+        NUM_STAGES=tiling.head_stages,
+        num_warps=tiling.head_warps,
+        launch_pdl=tiling.pdl,
         **shape,
     )
-    _tail_kernel[(num_rows, num_kv_heads)](
+    rows_per_round = SMS // num_kv_heads
+    _tail_kernel[(triton.cdiv(num_rows, rows_per_round) * SMS,)](
         q,
         keys,
         values,
@@ -390,7 +436,9 @@ def tree_attention(
         out.stride(0),
         out.stride(1),
         scale,
-        num_warps=4,
-        launch_pdl=pdl,
+        NUM_ROWS=num_rows,
+        ROUND=SMS,
+        num_warps=tiling.tail_warps,
+        launch_pdl=tiling.pdl,
         **shape,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, Protocol
 
@@ -387,7 +387,6 @@ def _of_row(row: int, sampling: RowSampling | None) -> dict[str, Any]:
 # --- attention ------------------------------------------------------------------------------------
 
 BLOCK = 64  # positions that attention takes at once; slots of a page
-MAX_SPLITS = 16  # pieces that the committed part of a row is cut into at most
 MAX_DEPTH = 63  # of a draft row below its root; attention looks up so many ancestors
 
 
@@ -417,7 +416,8 @@ class LaunchRows(Protocol):
 class TreePlan:
     """What `tree_attention` derives from the rows of a launch once a round, and its scratch.
 
-    Allocates 4 * N * H * 16 * (D + 2) bytes and little else; one plan serves all layers of a shape.
+    Allocates about 4 * N * H * (D + 2) bytes for each of at most 16 splits; one plan serves all
+    layers of a shape.
     """
 
     def __init__(
@@ -429,12 +429,14 @@ class TreePlan:
         *,
         leaders: torch.Tensor | None = None,
         num_shared: torch.Tensor | None = None,
+        **tiling: Any,
     ) -> None:
         """Checks the rows' tensors, whose addresses are kept; their data may change every round.
 
         leaders, num_shared: int32[S], both or neither; the first num_shared[s] tokens of sequence
         s are committed and lie in the same pages as those of sequence leaders[s]. Sequences of one
         leader whose rows stand together read them once.
+        tiling: fields of `triton_kernels.tree_attention.Tiling` that differ from the shape's own.
         Raises ValueError for other dtypes, shapes or strides.
         """
         num_rows = len(rows.positions)
@@ -457,16 +459,26 @@ class TreePlan:
             _require("num_shared", num_shared, torch.int32, num_sequences)
         self.rows, self.leaders, self.num_shared = rows, leaders, num_shared
         self.shape = num_rows, num_heads, num_kv_heads, dim
+        if _has_kernel(rows.positions):
+            self._allocate(tiling)
+
+    def _allocate(self, changes: dict[str, Any]) -> None:
+        from ooospec.triton_kernels import head_work, tree_attention
+
+        num_rows, num_heads, num_kv_heads, dim = self.shape
+        if not self.rows.positions.is_cuda:  # interpreted, one program after the other
+            changes = {"num_programs": 8, **changes}
+        self.tiling = replace(tree_attention.tiling(num_heads, num_kv_heads, dim), **changes)
+        splits = self.tiling.max_splits
 
         def buffer(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-            return torch.zeros(shape, dtype=dtype, device=rows.positions.device)
+            return torch.zeros(shape, dtype=dtype, device=self.rows.positions.device)
 
         self.tails = buffer(torch.int32, num_rows, BLOCK)
         self.split_blocks = buffer(torch.int32, num_rows)
-        self.work = buffer(torch.int32, num_rows * MAX_SPLITS, 5)
-        self.num_work = buffer(torch.int32, 1)
-        self.states = buffer(torch.float32, num_rows, num_heads, MAX_SPLITS, dim)
-        self.maxima = buffer(torch.float32, num_rows, num_heads, MAX_SPLITS)
+        self.work = buffer(torch.int32, num_rows * splits + head_work.ENDS, 8)
+        self.states = buffer(torch.float32, num_rows, num_heads, splits, dim)
+        self.maxima = buffer(torch.float32, num_rows, num_heads, splits)
         self.totals = torch.zeros_like(self.maxima)
 
 
@@ -478,9 +490,20 @@ def tail_slots(plan: TreePlan) -> None:
     rows = plan.rows
     if not _has_kernel(rows.positions):
         return  # the reference looks slots up itself
-    from ooospec.triton_kernels import head_work, tail_slots, tree_attention
+    from ooospec.triton_kernels import head_work, tail_slots
 
-    _, num_heads, num_kv_heads, dim = plan.shape
+    head_work.head_work(
+        rows.positions,
+        rows.sequences,
+        rows.page_table,
+        plan.split_blocks,
+        plan.work,
+        tile_rows=plan.tiling.tile_rows,
+        max_splits=plan.tiling.max_splits,
+        least_blocks=plan.tiling.least_blocks,
+        leaders=plan.leaders,
+        num_shared=plan.num_shared,
+    )
     tail_slots.tail_slots(
         rows.positions,
         rows.mask,
@@ -489,17 +512,6 @@ def tail_slots(plan: TreePlan) -> None:
         rows.lengths,
         rows.page_table,
         plan.tails,
-    )
-    head_work.head_work(
-        rows.positions,
-        rows.sequences,
-        plan.split_blocks,
-        plan.work,
-        plan.num_work,
-        tile_rows=tree_attention.rows_per_tile(num_heads, num_kv_heads, dim),
-        max_splits=MAX_SPLITS,
-        leaders=plan.leaders,
-        num_shared=plan.num_shared,
     )
 
 
@@ -537,15 +549,14 @@ def tree_attention(
             plan.tails,
             plan.split_blocks,
             plan.work,
-            plan.num_work,
             plan.states,
             plan.maxima,
             plan.totals,
             out,
+            plan.tiling,
             scale=scale,
             window=window,
             softcap=softcap,
-            num_programs=264 if q.is_cuda else 8,
         )
         return
     rows = plan.rows
