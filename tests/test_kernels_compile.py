@@ -62,11 +62,10 @@ KERNELS = {
     "group of 2, dim 256, soft cap": "attend(Shape(8, 4, 256, window=512, softcap=50.0))",
     "group of 16, dim 96, fp16": "attend(Shape(16, 1, 96), torch.float16)",
     "wave": """
-plan = Case(Shape(16, 8, 128), [Tree(10, [-1])], num_rows=32).plan()
 shared = torch.zeros(1, dtype=torch.int32)
-plan.leaders = plan.num_shared = shared
+case = Case(Shape(16, 8, 128), [Tree(10, [-1])], num_rows=32)
 with ops.using("triton"):
-    ops.tail_slots(plan)
+    ops.tail_slots(case.plan(shared, shared))
 """,
     "kv_compact": """
 pool = torch.zeros(2, 64, 8, 128, dtype=torch.bfloat16)

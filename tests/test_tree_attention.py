@@ -143,7 +143,9 @@ def test_pages_rows_and_neighbours_do_not_change_a_bit() -> None:
     random = np.random.default_rng(11)
     border = 1087 if ON_GPU else 319
     tree = random_tree(random, border - 3, NUM_ROWS // 2)
-    others = [random_tree(random, size, NUM_ROWS // 8) for size in (40, border + 3, 200, 64)]
+    others = [
+        random_tree(random, size, max(1, NUM_ROWS // 8)) for size in (40, border + 3, 200, 64)
+    ]
     expected = Case(shape, [tree]).run()
     assert torch.equal(Case(shape, [tree], seed=1).run(), expected)
     assert torch.equal(Case(shape, [tree], spare_pages=17).run(), expected)
