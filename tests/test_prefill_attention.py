@@ -35,7 +35,7 @@ class Prefill(Case):
         self.q.fill_(torch.nan)
         self.q[:count] = numbers[:count].to(DEVICE, self.q.dtype)
         positions = torch.arange(start, start + CHUNK, dtype=torch.int32)
-        positions[count:] = 0
+        positions[count:] = 7
         self.rows.positions = positions.to(DEVICE)
         self.rows.sequences = torch.where(torch.arange(CHUNK) < count, 0, -1).int().to(DEVICE)
 

@@ -59,7 +59,7 @@ class TreeRows:
     def __init__(
         self, trees: list[Tree], num_rows: int, *, spare_slot: int, num_pages: int
     ) -> None:
-        positions = np.zeros(num_rows, np.int32)
+        positions = np.full(num_rows, 5000, np.int32)
         sequences = np.full(num_rows, -1, np.int32)
         mask = np.zeros(num_rows, np.uint64)
         slots = np.full(num_rows, spare_slot, np.int64)

@@ -263,7 +263,8 @@ def _tail_kernel(
         unit = 1.4426950408889634
 
     slot = tl.load(tails + row * TAIL + column).to(tl.int64)
-    position = tl.load(positions + row)
+    is_padding = tl.load(tails + row * TAIL + TAIL - 1) < 0  # else a row sees itself there
+    position = tl.where(is_padding, 0, tl.load(positions + row))
     size = tl.load(split_blocks + row) * BLOCK
     query = row.to(tl.int64) * stride_q_row + head * stride_q_head
     query = tl.load(q + query[:, None] + dim[None, :], mask=is_head[:, None] & is_dim, other=0.0)
