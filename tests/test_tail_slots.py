@@ -60,14 +60,16 @@ def check_pieces(plan: ops.TreePlan, tile_rows: int) -> int:
         heads = []
         for row in range(first, first + count):
             head = max(0, positions[row] - 63)
-            if sizes[row] == size and split * size * 64 < head:
+            if sizes[row] == size:
                 heads.append(head)
+            if sizes[row] == size and split * size * 64 < head:
                 done[row, split] = done.get((row, split), 0) + 1
                 last = min(-(-head // 64), (split + 1) * size)
                 blocks = slice(split * size, last)
                 pages = rows.page_table[sequences[row], blocks]
                 assert torch.equal(rows.page_table[sequence, blocks], pages)
         assert [least, most] == [min(heads), max(heads)]
+        assert most > split * size * 64
         assert page == rows.page_table[sequence, split * size]
     expected = {
         (row, split): 1

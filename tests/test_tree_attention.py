@@ -251,6 +251,9 @@ def test_attention_says_what_is_wrong_with_its_tensors() -> None:
         ops.tree_attention(**{**tensors, "out": case.out.double()}, scale=1.0)
     with pytest.raises(ValueError, match="expected equal strides"):
         ops.tree_attention(**{**tensors, "values": case.values.contiguous()}, scale=1.0)
+    uneven = torch.zeros(len(case.keys), 2, 33, dtype=case.q.dtype, device=DEVICE)[..., :32]
+    with pytest.raises(ValueError, match="expected slots and heads at multiples of 16 bytes"):
+        ops.tree_attention(**{**tensors, "keys": uneven, "values": uneven}, scale=1.0)
 
 
 def test_the_reference_is_what_runs_without_a_kernel() -> None:

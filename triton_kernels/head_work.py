@@ -92,17 +92,17 @@ def _head_work_kernel(
 
     tile_rows = tl.sum((tile[:, None] == tile[None, :]).to(tl.int32), axis=1)
     own_rows = tl.sum((own[:, None] == own[None, :]).to(tl.int32), axis=1)
-    head = tl.maximum(position - (TAIL - 1), 0)
+    head = tl.maximum(position - (TAIL - 1), 0)[None, :]
+    tile_least = tl.min(tl.where(in_tile, head, 1 << 30), axis=1)
+    own_least = tl.min(tl.where(in_own, head, 1 << 30), axis=1)
+    tile_most = tl.max(tl.where(in_tile, head, 0), axis=1)
+    own_most = tl.max(tl.where(in_own, head, 0), axis=1)
     base = tl.where(asks_shared, 0, num_shared_splits)  # split of a row's first piece
     pages = page_table + tl.maximum(sequence, 0).to(tl.int64) * stride_page_row
     for piece in tl.static_range(MAX_SPLITS):
         wanted = piece < count
         split = base + piece
         is_shared = piece < shared_count
-        mates = (is_shared[:, None] & in_tile) | (~is_shared[:, None] & in_own)
-        mates = mates & (head[None, :] > (split * size * BLOCK)[:, None])
-        least = tl.min(tl.where(mates, head[None, :], 1 << 30), axis=1)
-        most = tl.max(tl.where(mates, head[None, :], 0), axis=1)
         page = tl.load(pages + split * size, mask=wanted, other=0)
         out = work + (place + piece) * 8
         tl.store(out, size, mask=wanted)
@@ -110,8 +110,8 @@ def _head_work_kernel(
         tl.store(out + 2, tl.where(is_shared, tile, own), mask=wanted)
         tl.store(out + 3, tl.where(is_shared, tile_rows, own_rows), mask=wanted)
         tl.store(out + 4, split, mask=wanted)
-        tl.store(out + 5, least, mask=wanted)
-        tl.store(out + 6, most, mask=wanted)
+        tl.store(out + 5, tl.where(is_shared, tile_least, own_least), mask=wanted)
+        tl.store(out + 6, tl.where(is_shared, tile_most, own_most), mask=wanted)
         tl.store(out + 7, page, mask=wanted)
 
 
@@ -134,8 +134,8 @@ def head_work(
     page_table: int32[S, P]; pages of 64 slots.
     split_blocks: int32[N]; blocks of 64 positions in one split of the row.
     work: int32[N * max_splits + 512, 8]; of each piece (blocks a split, sequence, first row, rows,
-    split, shortest and longest head of the rows that have it, page of its first block). Behind the
-    last piece there are 512 of 0 blocks.
+    split, shortest and longest head of its rows, page of its first block). Behind the last piece
+    there are 512 of 0 blocks.
     tile_rows, max_splits, least_blocks: as in `tree_attention.Tiling`.
     leaders, num_shared: int32[S]; the pages of a sequence's first num_shared tokens (all committed)
     are those of its leader; sequences of one leader share work when their rows stand together.

@@ -125,7 +125,7 @@ def _head_kernel(
         first_row = tl.load(piece + 2)
         num_rows = tl.load(piece + 3)
         split = tl.load(piece + 4)
-        least = tl.load(piece + 5)  # heads of the rows that have this split
+        least = tl.load(piece + 5)  # heads of the rows
         most = tl.load(piece + 6)
         page = tl.load(piece + 7)  # of its first block
 
@@ -141,7 +141,7 @@ def _head_kernel(
         first = start
         begin = start  # blocks [begin, whole) are seen as a whole by each of the rows
         last = tl.cdiv(end, BLOCK)
-        whole = tl.minimum(least // BLOCK, last)
+        whole = tl.maximum(tl.minimum(least // BLOCK, last), start)
         if WINDOW > 0:
             first = tl.maximum(start, (least + (TAIL - WINDOW)) // BLOCK)
             begin = tl.maximum(start, tl.cdiv(most + (TAIL - WINDOW), BLOCK))

@@ -624,6 +624,10 @@ def _check_attention(
         raise ValueError(
             f"keys, values: expected equal strides, got {keys.stride()} and {values.stride()}"
         )
+    if any(stride * q.element_size() % 16 for stride in keys.stride()[:2]):
+        raise ValueError(
+            f"keys, values: expected slots and heads at multiples of 16 bytes, got {keys.stride()}"
+        )
 
 
 def kv_compact(
