@@ -93,6 +93,19 @@ def test_numbers_are_those_of_the_committed_rows(
     assert said.format(float(rows[0]["value"])) in " ".join(README.split())
 
 
+def test_it_says_what_the_worst_rows_are() -> None:
+    def values(bench: str, metric: str, without: str = "\0") -> list[float]:
+        with (ROOT / "bench" / "results" / f"{bench}.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["metric"] == metric]
+        return [float(row["value"]) for row in rows if without not in row["case"]]
+
+    text = " ".join(README.split())
+    assert f"at {min(values('retokenise', 'equal')):.1%} of".replace("%", " %") in text
+    most = max(values("survival", "most", without="its own rounds"))
+    replays = sum(values("survival", "cases", without="its own rounds"))
+    assert f"at most {most:.0f} rounds in each of {replays:,.0f} replays" in text
+
+
 def test_it_says_where_it_runs() -> None:
     assert "Windows is not supported" in README
     assert re.search(r"macOS builds from source and is\s+untested", README)
