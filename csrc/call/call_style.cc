@@ -113,11 +113,18 @@ CallStyle CallStyle::filled_from(const CallStyle& guess) const {
   return out;
 }
 
+bool CallStyle::writes_like(const CallStyle& other) const {
+  bool alike = lines == other.lines && spelling == other.spelling;
+  for_each_facet([&](Facet, auto member) { alike = alike && this->*member == other.*member; });
+  return alike;
+}
+
 bool CallStyle::agrees_with(const CallStyle& other) const {
   bool agrees = true;
   for_each_facet([&](Facet facet, auto member) {
-    if ((seen & facet) != 0 && !(this->*member == other.*member)) agrees = false;
+    agrees = agrees && ((seen & facet) == 0 || this->*member == other.*member);
   });
+  if (!agrees) return false;
   for (int level = 0; level < kNumLevels; ++level) {
     const auto i = static_cast<std::size_t>(level);
     if ((seen & lines_facet(static_cast<Level>(level))) != 0 && lines[i] != other.lines[i])

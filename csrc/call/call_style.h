@@ -85,6 +85,7 @@ struct CallStyle {
   std::uint32_t seen = 0;  // Facet set: what was read from a text; the rest are guesses
 
   bool operator==(const CallStyle&) const = default;
+  bool writes_like(const CallStyle& other) const;  // equal but for what was seen
   bool lines_of(Level level) const { return lines[static_cast<std::size_t>(level)]; }
 
   // The usual style of a wrapper: one line, or indented by `indent` where that is not empty.

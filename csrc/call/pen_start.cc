@@ -51,10 +51,11 @@ bool Pen::begin(const CallReader& reader, std::span<const StyleGuess> guesses,
 void Pen::set_styles(std::span<const StyleGuess> guesses) {
   const CallStyle& seen = reader_->style();
   std::array<float, 16> weights;
+  std::array<bool, 16> agrees;
   const std::size_t n = std::min(guesses.size(), weights.size());
   for (std::size_t k = 0; k < n; ++k) {
-    const bool agrees = seen.seen == 0 || seen.agrees_with(guesses[k].style);
-    weights[k] = guesses[k].probability * (agrees ? 1.0f : kStyleDisagrees);
+    agrees[k] = seen.seen == 0 || seen.agrees_with(guesses[k].style);
+    weights[k] = guesses[k].probability * (agrees[k] ? 1.0f : kStyleDisagrees);
   }
   num_styles_ = 0;
   for (std::size_t taken = 0; taken < n && num_styles_ < kMaxPenStyles; ++taken) {
@@ -64,14 +65,14 @@ void Pen::set_styles(std::span<const StyleGuess> guesses) {
     if (num_styles_ > 0 && weights[best] < kLeastStyle * style_weight_[0]) break;
     const auto slot = static_cast<std::size_t>(num_styles_);
     styles_[slot] = &guesses[best].style;
-    if (seen.seen != 0) {
+    if (!agrees[best]) {
       merged_[slot] = seen.filled_from(guesses[best].style);
       styles_[slot] = &merged_[slot];
     }
     style_weight_[slot] = weights[best];
     weights[best] = -1;
     bool twin = false;
-    for (std::size_t k = 0; k < slot; ++k) twin |= *styles_[k] == *styles_[slot];
+    for (std::size_t k = 0; k < slot; ++k) twin |= styles_[k]->writes_like(*styles_[slot]);
     if (!twin) ++num_styles_;
   }
 }

@@ -69,7 +69,7 @@ void Pen::gather_value() {
       if (said.quoted != scalar(s_.value_said, true).quoted) {
         add(OptionKind::kHinted, Source::kHint, kHintOtherType);
       }
-      const bool ascii_seen = (style().seen & kAsciiFacet) != 0;
+      const bool ascii_seen = (reader_->style().seen & kAsciiFacet) != 0;
       const auto wide = [](char c) { return static_cast<unsigned char>(c) >= 0x80; };
       if (said.quoted && !said.plain && !ascii_seen &&
           std::any_of(said.text.begin(), said.text.end(), wide)) {

@@ -80,14 +80,18 @@ SuffixAutomaton::Match SuffixAutomaton::shorten(Match match) const {
   return {link, states_[link].length};
 }
 
-int SuffixAutomaton::successors(std::int32_t state, std::span<Successor> out) const {
+int SuffixAutomaton::successors(std::int32_t state, std::span<Successor> out,
+                                float min_count) const {
   const State& from = states_[state];
   if (from.target == 0 || out.empty()) return 0;
   out[0] = {from.token, from.target, from.target_count};
   std::size_t num_found = 1;
   std::int32_t edge = from.others;
-  for (int looked = 1; edge != 0 && looked < kMaxLooked; ++looked, edge = edges_[edge].next) {
+  std::uint32_t left = from.count - from.target_count;  // of edges that were not looked at
+  for (int looked = 1; looked < kMaxLooked; ++looked, edge = edges_[edge].next) {
+    if (edge == 0 || static_cast<float>(left) < min_count) break;
     const Edge& other = edges_[edge];
+    left -= other.count;
     std::size_t at = num_found;
     while (at > 1 && out[at - 1].count < other.count) --at;
     if (at == out.size()) continue;

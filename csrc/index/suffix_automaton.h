@@ -96,8 +96,9 @@ class SuffixAutomaton {
   Match shorten(Match match) const;
 
   // Writes the most frequent tokens after `state` to `out`, best first, and returns their number:
-  // of the most frequent one and the kMaxLooked - 1 others that were seen last.
-  int successors(std::int32_t state, std::span<Successor> out) const;
+  // of the most frequent one and the kMaxLooked - 1 others that were seen last. Those that were
+  // seen less than `min_count` times may be left out.
+  int successors(std::int32_t state, std::span<Successor> out, float min_count = 1.0f) const;
 
   // Returns how many places of `state` go on, those of tokens that successors() left out included.
   std::uint32_t num_places(std::int32_t state) const { return states_[state].count; }

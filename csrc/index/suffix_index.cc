@@ -84,7 +84,8 @@ int SuffixIndex::continuations(const Cursor& cursor, int min_match, int max_toke
     const SuffixAutomaton& automaton = generations_[slot];
     const float num_places = 1.0f + static_cast<float>(automaton.num_places(match.state));
     std::array<SuffixAutomaton::Successor, kMaxBranches> branches;
-    const int num_branches = automaton.successors(match.state, branches);
+    const int num_branches =
+        automaton.successors(match.state, branches, min_probability * num_places / left);
     for (int b = 0; b < num_branches && num_found < out.size(); ++b) {
       const auto& [token, state, count] = branches[b];
       const float probability = left * static_cast<float>(count) / num_places;
