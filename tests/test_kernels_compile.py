@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -40,19 +41,42 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Offline())
 run, JITFunction.run = JITFunction.run, compile_only
 from ooospec import ops
+from ooospec.ops import RowLimits, RowSampling
 from tree_cases import Case, Shape, Tree
+
+def zeros(*shape, dtype=torch.bfloat16):
+    return torch.zeros(shape, dtype=dtype)
+
+def ints(*shape):
+    return zeros(*shape, dtype=torch.int32)
+
+def doubles(*shape):
+    return zeros(*shape, dtype=torch.float64)
+
+def longs(*shape):
+    return zeros(*shape, dtype=torch.int64)
+
+N = 64
 """
 
 ATTENTION = """
 def attend(shape, dtype=torch.bfloat16):
     case = Case(shape, [Tree(10, [-1])], num_rows=64, dtype=dtype)
-    with ops.using("triton"):
-        plan = case.plan()
-        ops.tail_slots(plan)
-        tensors = case.q, case.keys, case.values
-        options = dict(scale=0.1, window=shape.window, softcap=shape.softcap)
-        ops.tree_attention(*tensors, plan, case.out, **options)
-        ops.prefill_attention(*tensors, case.rows, case.out, **options)
+    plan = case.plan()
+    ops.tail_slots(plan)
+    tensors = case.q, case.keys, case.values
+    options = dict(scale=0.1, window=shape.window, softcap=shape.softcap)
+    ops.tree_attention(*tensors, plan, case.out, **options)
+    ops.prefill_attention(*tensors, case.rows, case.out, **options)
+"""
+
+ROPE = """
+def rope(heads, kv_heads, dim, **extras):
+    qkv = zeros(N, (heads + 2 * kv_heads) * dim)
+    cache = zeros(256, kv_heads, dim)
+    table = zeros(256, dim, dtype=torch.float32)
+    ops.qkv_rope_store(qkv, table, ints(N), longs(N), zeros(N, heads, dim), cache, cache, **extras)
+
 """
 
 KERNELS = {
@@ -64,17 +88,43 @@ KERNELS = {
     "wave": """
 shared = torch.zeros(1, dtype=torch.int32)
 case = Case(Shape(16, 8, 128), [Tree(10, [-1])], num_rows=32)
-with ops.using("triton"):
-    ops.tail_slots(case.plan(shared, shared))
+ops.tail_slots(case.plan(shared, shared))
 """,
     "kv_compact": """
-pool = torch.zeros(2, 64, 8, 128, dtype=torch.bfloat16)
-moves = torch.zeros(64, dtype=torch.int64)
-with ops.using("triton"):
-    ops.kv_compact(pool, pool.clone(), moves, moves, torch.zeros(1, dtype=torch.int32))
+pool = zeros(2, 64, 8, 128)
+ops.kv_compact(pool, pool.clone(), longs(64), longs(64), ints(1))
+""",
+    "rms_norm": """
+for dim in (896, 1024, 4096, 5120):
+    ops.rms_norm(zeros(N, dim), zeros(dim), 1e-6, zeros(N, dim))
+ops.rms_norm(zeros(N, 4096), zeros(4096), 1e-6, zeros(N, 4096), zeros(N, 4096), 1.0)
+""",
+    "swiglu": """
+for activation in ops.ACTIVATIONS:
+    ops.swiglu(zeros(N, 2 * 4864), zeros(N, 4864), activation)
+""",
+    "qkv_rope_store": ROPE
+    + """
+rope(32, 8, 128, q_norm=zeros(128), k_norm=zeros(128))
+rope(14, 2, 64, bias=zeros(18 * 64))
+rope(32, 32, 80)
+""",
+    "sample": """
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    ops.sample(zeros(N, 151936, dtype=dtype), 151669, ints(N), ints(N, 8))
+noise = RowSampling(doubles(N), ints(N), doubles(N), longs(N), ints(N))
+limits = RowLimits(ints(N, 4748), ints(2), ints(N))
+ops.sample(zeros(N, 151936), 151669, ints(N), ints(N, 8), noise, limits)
 """,
 }
-NUM_KERNELS = {"wave": 2, "kv_compact": 1}
+NUM_LAUNCHES = {
+    "wave": 2,
+    "kv_compact": 1,
+    "rms_norm": 5,
+    "swiglu": 2,
+    "qkv_rope_store": 3,
+    "sample": 3 * 2 + 4,
+}
 SHARED_BYTES = 232_448  # of one program, on a GPU of compute capability 9.0
 
 
@@ -82,9 +132,11 @@ SHARED_BYTES = 232_448  # of one program, on a GPU of compute capability 9.0
 def test_kernels_compile_for_hopper(name: str, tmp_path: Path) -> None:
     env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    code = HARNESS + ATTENTION + KERNELS[name]
+    code = (
+        HARNESS + ATTENTION + ROPE + f"with ops.using('triton'):\n{indent(KERNELS[name], '    ')}"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shared = [int(size) for size in re.findall(r"compiled \w+ shared (\d+)", done.stdout)]
-    assert len(shared) == NUM_KERNELS.get(name, 5), done.stdout
+    assert len(shared) == NUM_LAUNCHES.get(name, 5), done.stdout
     assert max(shared) <= SHARED_BYTES
