@@ -8,26 +8,19 @@ file's name runs one of them). OOOSPEC_REAL_MODEL: another folder in it.
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
 import ooospec
-from ooospec import HintRing
 from ooospec.config import EngineConfig
-from ooospec.replay import slot_records
-from ooospec.sources import SourceRequest, SourceState, WeightedPath
+from real_requests import FILES, CallsAsHints, RecordedAnswer, folder, requests
 
 pytestmark = pytest.mark.real
 
-FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
 METHODS = ("ar", "pld", "toolspec", "ooo")
 MAX_TOKENS = 48
 NUM_ROWS = int(os.environ.get("OOOSPEC_REAL_ROWS", "1"))
@@ -35,56 +28,6 @@ WHOLE_RUN = 20  # rows of each file
 # What a whole run must have compared, accepted and rejected; a shorter one, and each file, in
 # proportion.
 LEAST = {"tokens": 5_000, "accepted": 1_000, "rejected": 3_000}
-
-
-def folder(variable: str) -> Path:
-    path = os.environ.get(variable)
-    if not path:
-        pytest.skip(f"{variable} is not set")
-    return Path(path)
-
-
-def requests(file: str) -> list[dict[str, Any]]:
-    with gzip.open(folder("OOOSPEC_DATA") / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
-        found = [json.loads(line) for line in lines]
-    return [found[i * len(found) // NUM_ROWS] for i in range(NUM_ROWS)]
-
-
-class RecordedAnswer:
-    """Drafts what Hugging Face answered, and the same shifted by one, which is wrong."""
-
-    answer: ClassVar[list[int]] = []
-
-    def begin(self, request: SourceRequest) -> None:
-        self.done = 0
-
-    def propose(self, state: SourceState, budget: int) -> Sequence[WeightedPath]:
-        rest = self.answer[self.done :]
-        return [WeightedPath(rest, 0.6), WeightedPath(rest[1:], 0.3)]
-
-    def commit(self, tokens: Sequence[int]) -> None:
-        self.done += len(tokens)
-
-
-@dataclass
-class CallsAsHints:
-    """A sidecar that knows the reference calls of a row, right or wrong as they are."""
-
-    calls: Sequence[dict[str, Any]] = ()
-    ring: HintRing = field(default_factory=HintRing)
-    status: str = "ready"
-
-    def ask(self, request_id: int, messages: Any, tools: Sequence[dict[str, Any]]) -> None:
-        for record in slot_records(request_id, self.calls, tools):
-            self.ring.try_push(
-                request_id, record.kind, record.call, record.tool, record.parameter, record.text
-            )
-
-    def cancel(self, request_id: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def hugging_face(model: Any, prompt_ids: list[int], eos_ids: frozenset[int]) -> list[int]:
@@ -138,7 +81,7 @@ def test_every_method_equals_hugging_face(file: str, subject: Subject) -> None:
     """
     engine = subject.engine
     counts = dict.fromkeys(LEAST, 0)
-    for row in requests(file):
+    for row in requests(file, NUM_ROWS):
         prompt_ids = engine.prompt_ids(row["messages"], row["tools"])
         expected = hugging_face(subject.model, prompt_ids, engine.backend.eos_ids)
         RecordedAnswer.answer = expected
