@@ -30,13 +30,16 @@ SHAPES = {  # query heads, kv heads, head dim
 }
 LENGTHS = (512, 1024, 2048, 8192, 32768)
 SWEEP: dict[str, dict[str, Any]] = {  # tilings other than the shape's own
-    "programs start early": {"pdl": True},
+    "programs start in turn": {"pdl": False},
     "tiles of 32 rows": {"tile_rows": 32, "max_splits": 16},
     "tiles of 32 rows, 8 warps": {"tile_rows": 32, "head_warps": 8, "num_programs": 132},
     "16 splits": {"max_splits": 16},
     "4 splits": {"max_splits": 4},
-    "splits of 2 blocks": {"least_blocks": 2},
+    "few splits up to 512 positions each": {"enough_blocks": 8},
+    "many splits": {"few_splits": 16},
     "3 stages": {"head_stages": 3},
+    "tiles of 32 queries": {"tile_rows": 8},
+    "tail of 1 warp": {"tail_warps": 1},
     "tail of 2 warps": {"tail_warps": 2},
 }
 

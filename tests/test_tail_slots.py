@@ -105,9 +105,10 @@ def test_splits_are_a_function_of_the_position_alone() -> None:
         sizes += plan.split_blocks.tolist()
         blocks = (part - 63).clamp(min=0).add(63) // 64
         splits = -(-blocks // plan.split_blocks)
-        most = plan.tiling.max_splits
+        most, few = plan.tiling.max_splits, plan.tiling.few_splits
         assert int(splits.max()) <= most
-        assert bool((splits[blocks > most] > most // 2).all())
+        assert bool((splits[blocks > most * plan.tiling.enough_blocks] > most // 2).all())
+        assert bool((splits[blocks >= few] > few // 2).all())
     assert sizes == sorted(sizes)
 
 

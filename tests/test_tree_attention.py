@@ -87,7 +87,8 @@ def nodes(random: np.random.Generator, count: int) -> list[int]:
     """Returns the rows of a tree that are looked at: all of them, or the last and some more."""
     if count <= 4:
         return list(range(count))
-    return sorted({count - 1, *random.choice(count, 12 if ON_GPU else 1, replace=False).tolist()})
+    some = min(count, 12 if ON_GPU else 1)
+    return sorted({count - 1, *random.choice(count, some, replace=False).tolist()})
 
 
 def check_paths(case: Case, seed: int, got: torch.Tensor | None = None) -> None:
@@ -100,10 +101,12 @@ def check_paths(case: Case, seed: int, got: torch.Tensor | None = None) -> None:
             assert torch.equal(alone[0], got[first + row]), f"tree {tree_idx}, row {row}"
 
 
-# Around borders of pages, of the first split, and where splits become larger: every 512 positions
-# at first with 8 splits, every 256 with the 4 of these tests on a CPU; 63 of them in the tail.
+# Around borders of pages, of the first split, and where splits become larger or more: with 8 splits
+# on a GPU behind 4, 8, 12, 16, 32, 40 blocks; with the 4 of these tests on a CPU behind 2, 4, 8, 12
+# blocks; and the 63 of the tail.
 SHORT = [0, 1, 62, 63, 64, 65, 126, 127, 128, 190]
-LONG = [570, 574, 575, 576, 600, 1080, 1086, 1087, 1088, 1150] if ON_GPU else [310, 319, 575]
+LONG = [319, 570, 574, 575, 576, 600, 831, 1080, 1087, 1088, 1150, 2105, 2111, 2623]
+LONG = LONG if ON_GPU else [310, 319, 575]
 
 
 @pytest.mark.parametrize("length", [*SHORT[:: 1 if ON_GPU else 4], *LONG])

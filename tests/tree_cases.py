@@ -157,7 +157,7 @@ class Case:
     ) -> ops.TreePlan:
         """Returns a plan whose scratch is NaN. On a CPU it has few splits, which saves time."""
         shape = (self.shape.num_heads, self.shape.num_kv_heads, self.shape.dim)
-        few = {} if ON_GPU else {"max_splits": 4}
+        few = {} if ON_GPU else {"max_splits": 4, "few_splits": 2, "enough_blocks": 2}
         plan = ops.TreePlan(self.rows, *shape, leaders=leaders, num_shared=num_shared, **few)
         for name in ("states", "maxima", "totals"):
             if hasattr(plan, name):  # without a kernel there is none

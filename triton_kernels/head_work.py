@@ -19,9 +19,14 @@ ENDS = 512  # pieces of no blocks behind the last one: more than programs that l
 
 
 @triton.jit
-def _split_blocks(blocks, MAX_SPLITS: tl.constexpr, LEAST: tl.constexpr):
-    """Blocks of one split of a head of `blocks`: enough for MAX_SPLITS, in three leading bits."""
-    size = tl.maximum(tl.cdiv(blocks, MAX_SPLITS), LEAST)
+def _split_blocks(blocks, MAX_SPLITS: tl.constexpr, FEW: tl.constexpr, ENOUGH: tl.constexpr):
+    """Blocks of one split of a head of `blocks`, in three leading bits.
+
+    FEW splits while that makes them smaller than ENOUGH blocks: the state of a split costs as much
+    as some blocks. Then more splits, up to MAX_SPLITS; then larger ones.
+    """
+    size = tl.minimum(tl.cdiv(blocks, FEW), ENOUGH)
+    size = tl.maximum(tl.maximum(tl.cdiv(blocks, MAX_SPLITS), size), 1)
     step = tl.full(size.shape, 1, tl.int32)
     for doubling in tl.static_range(3, 16):
         step = tl.where(size > (1 << doubling), 1 << (doubling - 2), step)
@@ -42,7 +47,8 @@ def _head_work_kernel(
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
     MAX_SPLITS: tl.constexpr,
-    LEAST: tl.constexpr,
+    FEW: tl.constexpr,
+    ENOUGH: tl.constexpr,
     ENDS: tl.constexpr,
     BLOCK: tl.constexpr,
     TAIL: tl.constexpr,
@@ -56,7 +62,7 @@ def _head_work_kernel(
     real = sequence >= 0
     position = tl.load(positions + row, mask=real, other=0)
     blocks = tl.cdiv(tl.maximum(position - (TAIL - 1), 0), BLOCK)
-    size = _split_blocks(blocks, MAX_SPLITS, LEAST)
+    size = _split_blocks(blocks, MAX_SPLITS, FEW, ENOUGH)
     splits = tl.cdiv(blocks, size)
     tl.store(split_blocks + row, size, mask=inside)
 
@@ -124,7 +130,8 @@ def head_work(
     *,
     tile_rows: int,
     max_splits: int,
-    least_blocks: int,
+    few_splits: int,
+    enough_blocks: int,
     leaders: torch.Tensor | None = None,
     num_shared: torch.Tensor | None = None,
 ) -> None:
@@ -136,7 +143,7 @@ def head_work(
     work: int32[N * max_splits + 512, 8]; of each piece (blocks a split, sequence, first row, rows,
     split, shortest and longest head of its rows, page of its first block). Behind the last piece
     there are 512 of 0 blocks.
-    tile_rows, max_splits, least_blocks: as in `tree_attention.Tiling`.
+    tile_rows, max_splits, few_splits, enough_blocks: as in `tree_attention.Tiling`.
     leaders, num_shared: int32[S]; the pages of a sequence's first num_shared tokens (all committed)
     are those of its leader; sequences of one leader share work when their rows stand together.
     Cost: one launch of one program, nothing allocated.
@@ -156,7 +163,8 @@ def head_work(
         ROWS=triton.next_power_of_2(num_rows),
         TILE=tile_rows,
         MAX_SPLITS=max_splits,
-        LEAST=least_blocks,
+        FEW=few_splits,
+        ENOUGH=enough_blocks,
         ENDS=ENDS,
         BLOCK=64,
         TAIL=64,

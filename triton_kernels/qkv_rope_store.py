@@ -10,6 +10,9 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ooospec.triton_kernels.pdl import starts_early
 
 HEADS = 4
 
@@ -43,6 +46,7 @@ def _qkv_rope_store_kernel(
     HAS_NORM: tl.constexpr,
     HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     row = tl.program_id(1).to(tl.int64)
     head = (tl.program_id(0) * HEADS + tl.arange(0, HEADS))[:, None]
@@ -52,6 +56,12 @@ def _qkv_rope_store_kernel(
     inside = (head < NUM_HEADS + 2 * NUM_KV_HEADS) & (col < HALF)
     position = tl.load(positions_ptr + row).to(tl.int64)
     slot = tl.load(slots_ptr + row).to(tl.int64)
+    angle_ptr = cos_sin_ptr + position * cos_sin_stride + col
+    cos = tl.load(angle_ptr, mask=col < HALF, other=1.0)
+    sin = tl.load(angle_ptr + HALF, mask=col < HALF, other=0.0)
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
 
     place = head * (2 * HALF) + col
     low = tl.load(qkv_ptr + row * qkv_stride + place, mask=inside, other=0.0).to(tl.float32)
@@ -72,9 +82,6 @@ def _qkv_rope_store_kernel(
         low *= scale * tl.where(is_rotated, offset + tl.where(is_q, q_low, k_low), 1.0)
         high *= scale * tl.where(is_rotated, offset + tl.where(is_q, q_high, k_high), 1.0)
 
-    angle_ptr = cos_sin_ptr + position * cos_sin_stride + col
-    cos = tl.load(angle_ptr, mask=col < HALF, other=1.0)
-    sin = tl.load(angle_ptr + HALF, mask=col < HALF, other=0.0)
     rotated_low = low * cos - high * sin
     rotated_high = high * cos + low * sin
 
@@ -109,6 +116,7 @@ def qkv_rope_store(
     """See `ops.qkv_rope_store`."""
     num_rows, num_heads, dim = q_out.shape
     num_kv_heads = keys.shape[1]
+    pdl = starts_early(qkv)
     grid = (triton.cdiv(num_heads + 2 * num_kv_heads, HEADS), num_rows)
     _qkv_rope_store_kernel[grid](
         qkv,
@@ -138,5 +146,7 @@ def qkv_rope_store(
         HAS_NORM=q_norm is not None,
         HEADS=HEADS,
         BLOCK=triton.next_power_of_2(dim // 2),
+        PDL=pdl,
         num_warps=1,
+        launch_pdl=pdl,
     )

@@ -6,6 +6,9 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ooospec.triton_kernels.pdl import starts_early
 
 
 @triton.jit
@@ -22,12 +25,16 @@ def _rms_norm_kernel(
     DIM: tl.constexpr,
     BLOCK: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, BLOCK)
     inside = cols < DIM
-    x = tl.load(x_ptr + row * x_stride + cols, mask=inside, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + cols, mask=inside, other=0.0).to(tl.float32)
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
+    x = tl.load(x_ptr + row * x_stride + cols, mask=inside, other=0.0).to(tl.float32)
     if HAS_RESIDUAL:
         residual = residual_ptr + row * residual_stride + cols
         summed = x + tl.load(residual, mask=inside, other=0.0).to(tl.float32)
@@ -51,6 +58,7 @@ def rms_norm(
     """See `ops.rms_norm`."""
     num_rows, dim = x.shape
     block = triton.next_power_of_2(dim)
+    pdl = starts_early(x)
     _rms_norm_kernel[(num_rows,)](
         x,
         weight,
@@ -64,5 +72,7 @@ def rms_norm(
         DIM=dim,
         BLOCK=block,
         HAS_RESIDUAL=residual is not None,
+        PDL=pdl,
         num_warps=min(16, max(1, block // 512)),
+        launch_pdl=pdl,
     )

@@ -6,6 +6,9 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ooospec.triton_kernels.pdl import starts_early
 
 BLOCK = 1024
 
@@ -18,12 +21,16 @@ def _swiglu_kernel(
     out_stride,
     DIM: tl.constexpr,
     GELU: tl.constexpr,
+    PDL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(1).to(tl.int64)
     cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = cols < DIM
     gate_ptr = gate_up_ptr + row * gate_up_stride + cols
+    if PDL:
+        gdc_wait()
+        gdc_launch_dependents()
     gate = tl.load(gate_ptr, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_ptr + DIM, mask=inside, other=0.0).to(tl.float32)
     # GELU by tanh is x * sigmoid(2 y): tanh(y) = 2 * sigmoid(2 y) - 1.
@@ -39,6 +46,7 @@ def _swiglu_kernel(
 def swiglu(gate_up: torch.Tensor, out: torch.Tensor, activation: str) -> None:
     """See `ops.swiglu`."""
     num_rows, dim = out.shape
+    pdl = starts_early(out)
     _swiglu_kernel[(triton.cdiv(dim, BLOCK), num_rows)](
         gate_up,
         out,
@@ -46,6 +54,8 @@ def swiglu(gate_up: torch.Tensor, out: torch.Tensor, activation: str) -> None:
         out.stride(0),
         DIM=dim,
         GELU=activation == "gelu_tanh",
+        PDL=pdl,
         BLOCK=BLOCK,
         num_warps=4,
+        launch_pdl=pdl,
     )

@@ -26,6 +26,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK = 64
 TAIL = 64
+MERGED = 4  # splits that a program of the tail merges at a time
 SMS = 132  # of an H100 or H200; elsewhere only speed depends on it
 
 
@@ -242,6 +243,7 @@ def _tail_kernel(
     BLOCK: tl.constexpr,
     TAIL: tl.constexpr,
     ROUND: tl.constexpr,
+    MERGED: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """One program a row and kv head: the tail, then the splits of the head, then the output."""
@@ -289,26 +291,30 @@ def _tail_kernel(
     head_size = position - (TAIL - 1)
     state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS
     part = states + state.to(tl.int64)[:, None] * DIM + dim[None, :]
-    first = 0
+    first = tl.full([], 0, tl.int32)
     if WINDOW > 0:
         first = tl.maximum(position - (WINDOW - 1), 0) // size
     if PDL:
         gdc_wait()
-    top = maximum
-    for split in tl.static_range(MAX_SPLITS):
-        done = is_head & (split >= first) & (split * size < head_size)
-        top = tl.maximum(top, tl.load(maxima + state + split, mask=done, other=float("-inf")))
+        gdc_launch_dependents()
+    split = tl.arange(0, MAX_SPLITS)[None, :]
+    is_split = is_head[:, None] & (split >= first) & (split * size < head_size)
+    tops = tl.load(maxima + state[:, None] + split, mask=is_split, other=float("-inf"))
+    top = tl.maximum(maximum, tl.max(tops, axis=1))
     base = tl.where(top == float("-inf"), 0.0, top)
     result = tl.zeros([GROUP_PADDED, DIM_PADDED], tl.float32)
     weight = tl.zeros([GROUP_PADDED], tl.float32)
-    for split in tl.static_range(MAX_SPLITS):
-        done = is_head & (split >= first) & (split * size < head_size)
-        split_maximum = tl.load(maxima + state + split, mask=done, other=float("-inf"))
-        split_total = tl.load(totals + state + split, mask=done, other=0.0)
-        split_acc = tl.load(part + split * DIM, mask=done[:, None] & is_dim, other=0.0)
-        share = tl.exp2((split_maximum - base) * unit)
-        weight = tl.fma(split_total, share, weight)
-        result = tl.fma(split_acc, tl.broadcast_to(share[:, None], split_acc.shape), result)
+    start = first // MERGED * MERGED
+    while start * size < head_size:
+        for i in tl.static_range(MERGED):  # their loads are under way together
+            done = is_head & (start + i >= first) & ((start + i) * size < head_size)
+            split_maximum = tl.load(maxima + state + start + i, mask=done, other=float("-inf"))
+            split_total = tl.load(totals + state + start + i, mask=done, other=0.0)
+            split_acc = tl.load(part + (start + i) * DIM, mask=done[:, None] & is_dim, other=0.0)
+            share = tl.exp2((split_maximum - base) * unit)
+            weight = tl.fma(split_total, share, weight)
+            result = tl.fma(split_acc, tl.broadcast_to(share[:, None], split_acc.shape), result)
+        start += MERGED
     decay = tl.exp2((maximum - base) * unit)
     total = tl.fma(total, decay, weight)
     result = tl.fma(acc, tl.broadcast_to(decay[:, None], acc.shape), result)
@@ -323,13 +329,15 @@ class Tiling:
     """How the work of one shape is cut. A row's bits depend on it: one tiling per engine.
 
     tile_rows: most rows of a piece of work. max_splits: most splits of a head, a power of two.
-    least_blocks: fewest blocks of a split. num_programs: of the head, which share its pieces.
-    pdl: a kernel's programs may start before the kernel ahead has ended.
+    few_splits: of a head whose splits have at most enough_blocks blocks then.
+    num_programs: of the head, which share its pieces.
+    pdl: programs start before the kernel ahead has ended; see `pdl`.
     """
 
     tile_rows: int
     max_splits: int
-    least_blocks: int = 1
+    few_splits: int = 4
+    enough_blocks: int = 4
     head_warps: int = 4
     head_stages: int = 2
     tail_warps: int = 4
@@ -439,6 +447,7 @@ def tree_attention(
         scale,
         NUM_ROWS=num_rows,
         ROUND=SMS,
+        MERGED=min(MERGED, tiling.max_splits),
         num_warps=tiling.tail_warps,
         launch_pdl=tiling.pdl,
         **shape,

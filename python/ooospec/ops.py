@@ -177,7 +177,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     On Hopper, up to 64 rows in bfloat16 or float16 go to a kernel of our own, whose rows depend on
     nothing but themselves and the weight: a row has the same bits among any others. It reads the
     weight before the launches ahead have ended: a weight that was just written needs a
-    synchronisation first. Elsewhere cuBLAS does it, of which this is so at one number of rows.
+    synchronisation first. Elsewhere torch.mm does it, of which this is so at one number of rows.
     Mutates out. Raises ValueError for other dtypes, shapes or strides. Cost: one launch; the weight
     is read once.
     """
@@ -189,12 +189,12 @@ def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
         raise ValueError(f"out: expected {x.dtype} or {torch.float32}, got {out.dtype}")
     if _has_linear(x, weight, out):
         _launch_linear(x, weight, out, is_swiglu=False)
-    elif not x.is_cuda:
-        out.copy_(reference.linear_ref(x, weight))
     elif out.dtype == x.dtype:
         torch.mm(x, weight.t(), out=out)
-    else:
+    elif x.is_cuda:
         torch.mm(x, weight.t(), out_dtype=out.dtype, out=out)
+    else:
+        torch.mm(x.to(out.dtype), weight.t().to(out.dtype), out=out)
 
 
 def linear_swiglu(
@@ -464,8 +464,10 @@ class TreePlan:
 
     def _allocate(self, changes: dict[str, Any]) -> None:
         from ooospec.triton_kernels import head_work, tree_attention
+        from ooospec.triton_kernels.pdl import starts_early
 
         num_rows, num_heads, num_kv_heads, dim = self.shape
+        changes = {"pdl": starts_early(self.rows.positions), **changes}
         if not self.rows.positions.is_cuda:  # interpreted, one program after the other
             changes = {"num_programs": 8, **changes}
         self.tiling = replace(tree_attention.tiling(num_heads, num_kv_heads, dim), **changes)
@@ -500,7 +502,8 @@ def tail_slots(plan: TreePlan) -> None:
         plan.work,
         tile_rows=plan.tiling.tile_rows,
         max_splits=plan.tiling.max_splits,
-        least_blocks=plan.tiling.least_blocks,
+        few_splits=plan.tiling.few_splits,
+        enough_blocks=plan.tiling.enough_blocks,
         leaders=plan.leaders,
         num_shared=plan.num_shared,
     )
