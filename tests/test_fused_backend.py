@@ -205,8 +205,8 @@ GPU_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def gpu_model(name: str) -> Any:
-    """Returns three random layers of a real shape in bfloat16."""
+def gpu_model(name: str, num_layers: int = 3, vocab_size: int = 4000) -> Any:
+    """Returns random layers of a real shape in bfloat16."""
     config, shape = GPU_SHAPES[name]
     shape = dict(shape)
     sizes = {
@@ -214,8 +214,8 @@ def gpu_model(name: str) -> Any:
         "num_attention_heads": shape.pop("h"),
         "intermediate_size": shape.pop("i"),
         "num_key_value_heads": 2 if name == "qwen2.5-0.5b" else 8,
-        "num_hidden_layers": 3,
-        "vocab_size": 4000,
+        "num_hidden_layers": num_layers,
+        "vocab_size": vocab_size,
         "max_position_embeddings": 8192,
         "tie_word_embeddings": False,
     }
@@ -260,6 +260,49 @@ def test_on_a_gpu_hostile_drafts_change_no_token(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Sequence, "keep", off_by_one)
     with pytest.raises(AssertionError):
         equality.assert_same(engine, prompt, expected, counts, **how)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_answers_of_8b_parameters_run_freely() -> None:
+    """200 answers at the whole size of Qwen3-8B, greedy and sampled, under large hostile trees."""
+    model = gpu_model("qwen3-8b", num_layers=36, vocab_size=151_936)
+    model.model.embed_tokens.weight.data *= 20
+    engine, counts = Engine(FusedBackend(model)), equality.Counts()
+    for number in range(200):
+        rng = random.Random(number)
+        prompt = [rng.randrange(1, 151_000) for _ in range(rng.randint(1, 600))]
+        how: dict[str, Any] = {"max_tokens": 40, "ignore_eos": True}
+        if number % 2:
+            how |= {"temperature": rng.choice([0.5, 1.0]), "top_p": 0.95, "seed": number}
+        expected = engine.generate_ids(prompt, **how).token_ids
+        kinds = ["binary", "last_sibling"]
+        equality.assert_same(engine, prompt, expected, counts, kinds, **how)
+    counts.check(20_000, 10_000, 50_000)
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    held = [*model.parameters(), *engine.pool.blocks]
+    others = total - free - sum(part.numel() * part.element_size() for part in held)
+    print(f"{others / 1e9:.2f} GB beside weights and KV cache")
+    assert others <= 1e9
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_thousand_requests_leave_nothing() -> None:
+    model = gpu_model("qwen2.5-0.5b")
+    engine = Engine(FusedBackend(model))
+    num_free = engine.pool.num_free
+    before: tuple[int, int] | None = None
+    for number in range(1000):
+        rng = random.Random(number)
+        prompt = [rng.randrange(1, 4000) for _ in range(rng.randint(1, 400))]
+        how: dict[str, Any] = {"temperature": 1.0, "seed": number} if number % 2 else {}
+        engine.generate_ids(prompt, max_tokens=8, ignore_eos=True, **how)
+        after = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+        if number >= 10:
+            before = before or after
+            assert after == before, number
+    engine.prefix_cache.evict(num_free)
+    assert engine.pool.num_free == num_free
 
 
 @pytest.mark.gpu

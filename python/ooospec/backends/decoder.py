@@ -52,9 +52,8 @@ class Decoder:
             self._attend(launch, plan, layer_idx, layer)
             x, residual = self._product, self._residual
             ops.rms_norm(x, layer.post_norm, weights.eps, self._normed, residual=residual)
-            torch.mm(self._normed, layer.gate_up.t(), out=self._gate_up)
-            ops.swiglu(self._gate_up, self._activated)
-            torch.mm(self._activated, layer.down.t(), out=self._product)
+            ops.linear_swiglu(self._normed, layer.gate_up, self._activated, self._gate_up)
+            ops.linear(self._activated, layer.down, self._product)
         ops.rms_norm(x, weights.norm, weights.eps, self.hidden, residual=residual)
 
     def _attend(
@@ -63,7 +62,7 @@ class Decoder:
         """The attention of a layer and the product behind it, from _normed into _product."""
         weights, pool = self.weights, launch.pool
         keys, values = pool.keys[layer_idx], pool.values[layer_idx]
-        torch.mm(self._normed, layer.qkv.t(), out=self._qkv)
+        ops.linear(self._normed, layer.qkv, self._qkv)
         ops.qkv_rope_store(
             self._qkv,
             weights.cos_sin,
@@ -82,4 +81,4 @@ class Decoder:
             ops.tree_attention(query, keys, values, plan, out, scale, window)
         else:
             ops.prefill_attention(query, keys, values, launch, out, scale, window)
-        torch.mm(self._attended_flat, layer.out.t(), out=self._product)
+        ops.linear(self._attended_flat, layer.out, self._product)

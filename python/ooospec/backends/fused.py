@@ -281,8 +281,4 @@ class _Programs:
         self._head()
 
     def _head(self) -> None:
-        hidden, head = self._rounds.hidden, self._rounds.weights.head
-        if hidden.dtype == torch.float32:
-            torch.mm(hidden, head.t(), out=self.logits)
-        else:
-            torch.mm(hidden, head.t(), out_dtype=torch.float32, out=self.logits)
+        ops.linear(self._rounds.hidden, self._rounds.weights.head, self.logits)

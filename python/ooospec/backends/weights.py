@@ -103,7 +103,7 @@ def take_weights(model: Any, max_positions: int) -> DecoderWeights:
         raise UnsupportedModel(f"fused backend: expected a decoder that it knows, but {reason}")
     config, body = model.config.get_text_config(), model.model
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return DecoderWeights(
+    weights = DecoderWeights(
         embed=body.embed_tokens.weight.data,
         layers=[
             _layer(layer, window)
@@ -118,6 +118,9 @@ def take_weights(model: Any, max_positions: int) -> DecoderWeights:
         scale=float(body.layers[0].self_attn.scaling),
         eps=float(config.rms_norm_eps),
     )
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)  # ops.linear reads weights ahead of its turn
+    return weights
 
 
 def _layer(layer: Any, window: int | None) -> LayerWeights:
