@@ -292,6 +292,26 @@ def test_wrong_drafts_lose_little_time(row_us: float, sources: list[Source]) -> 
         assert taken <= plain * 1.02 + 2 * costs[0]
 
 
+def test_a_miss_inside_a_value_shortens_nothing_behind_it() -> None:
+    """Tokens inside a piece are many: one of them wrong says little of the others."""
+    texts = {
+        "from": "2023-03-29 10:00:00",
+        "to": "2023-03-29 12:00:00",
+        "at": "Main Street 7, Rome",
+    }
+    parameters = {"type": "object", "properties": {name: {"type": "string"} for name in texts}}
+    tools = [{"type": "function", "function": {"name": "book", "parameters": parameters}}]
+    call = {"name": "book", "arguments": texts}
+    wrong = {"name": "book", "arguments": texts | {"from": "2023-04-01"}}
+    drafter = Drafter(byte_text(), tools, METHODS["ooo"], list(b"Book it."))
+    for record in slot_records(1, [wrong], tools):
+        drafter.offer_hint(record)
+    ids = answer(call)
+    behind = bytes(ids[:-1]).index(b"10:00:00") + len("10:00:00")
+    late = [one for one in replay(drafter, ids) if one.start > behind]
+    assert len(late) <= -(-(len(ids) - behind) // 64)
+
+
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
     for bad in ([257], [-1], [65, 257]):

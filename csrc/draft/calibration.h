@@ -14,19 +14,23 @@ namespace ooospec {
 // A running rate for each kind of drafted token: the hits seen over the hits that the claimed
 // probabilities promised, both fading by `kFade` a trial, starting from some that were promised and
 // came: more for the pieces of calls (the first `kNumPieceRates`), which one wrong value or order
-// of keys does not make wrong. Proposals are judged whether or not the target verified them: what
-// was committed tells.
+// of keys does not make wrong, and most for the tokens inside a piece (the last of these), of which
+// a path has many: one miss must not cut short all that is drafted behind it. Proposals are judged
+// whether or not the target verified them: what was committed tells.
 class Calibration {
  public:
   static constexpr std::size_t kNumRates = 96;
   static constexpr float kFade = 0.985F;
   static constexpr float kPriorHits = 3.0F;
   static constexpr std::size_t kNumPieceRates = 14;
+  static constexpr std::size_t kNumWithinRates = 2;
   static constexpr float kPiecePriorHits = 10.0F;
+  static constexpr float kWithinPriorHits = 60.0F;  // near 1 / (1 - kFade), as much as ever counts
 
   Calibration() {
     for (std::size_t rate = 0; rate < kNumPieceRates; ++rate) {
-      rates_[rate].claimed = rates_[rate].hits = kPiecePriorHits;
+      const bool within = rate >= kNumPieceRates - kNumWithinRates;
+      rates_[rate].claimed = rates_[rate].hits = within ? kWithinPriorHits : kPiecePriorHits;
     }
   }
 
