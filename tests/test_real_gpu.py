@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import ooospec
 from equality import Counts
@@ -22,15 +23,18 @@ METHODS = ("pld", "toolspec", "ooo")
 MAX_TOKENS = 64
 
 
+def checkpoint() -> str:
+    return str(folder("OOOSPEC_CHECKPOINTS") / "qwen2.5-coder-0.5b")
+
+
 class Subject:
     """The fused engine with hints from reference calls, and one that drafts its own answer."""
 
     def __init__(self) -> None:
-        path = folder("OOOSPEC_CHECKPOINTS") / "qwen2.5-coder-0.5b"
         load: dict[str, Any] = {"cost_model": False, "config": EngineConfig(max_nodes=64)}
         self.sidecar = CallsAsHints()
         self.engine = ooospec.load(
-            str(path),
+            checkpoint(),
             device="cuda",
             dtype="bfloat16",
             backend="fused",
@@ -79,3 +83,31 @@ def test_every_method_equals_plain_decoding_on_a_gpu(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Sequence, "keep", off_by_one)
     assert any(subject.differing(row, Counts()) for row in rows[:40])
+
+
+@torch.inference_mode()
+def test_every_token_is_the_likeliest_in_float32_or_nearly() -> None:
+    """200 answers, teacher-forced: a token that is not the likeliest lies no farther below it than
+    Hugging Face's own bfloat16 logits lie off there, twice.
+    """
+    from transformers import AutoModelForCausalLM
+
+    exact, half = (
+        AutoModelForCausalLM.from_pretrained(checkpoint(), dtype=dtype).cuda().eval()
+        for dtype in (torch.float32, torch.bfloat16)
+    )
+    engine = ooospec.load(checkpoint(), device="cuda", dtype="bfloat16", backend="fused")
+    num_tokens = num_others = 0
+    for row in [row for file in FILES for row in requests(file, 67)]:
+        prompt_ids = engine.prompt_ids(row["messages"], row["tools"])
+        made = engine.generate(row["messages"], row["tools"], method="ar", max_tokens=MAX_TOKENS)
+        chosen = torch.tensor(made.token_ids, device="cuda")
+        inputs = torch.tensor([prompt_ids + made.token_ids[:-1]], device="cuda")
+        near, far = (model(inputs).logits[0, -len(chosen) :].float() for model in (exact, half))
+        near, far = near[:, : engine.backend.decodable], far[:, : engine.backend.decodable]
+        gap = near.max(dim=1).values - near.gather(1, chosen[:, None])[:, 0]
+        assert bool((gap <= 2 * (near - far).abs().max(dim=1).values).all()), row["id"]
+        num_tokens += len(chosen)
+        num_others += int((gap > 0).sum())
+    print(f"{num_tokens} tokens, {num_others} of them only nearly the likeliest")
+    assert num_tokens >= 200 * 5
