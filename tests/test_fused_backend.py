@@ -27,11 +27,16 @@ from ooospec.bits import border_lengths, busy_device, check_bits
 from ooospec.engine import Engine
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import Sequence
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
-FAMILIES = ("qwen2", "qwen3", "llama", "mistral")
 CHUNK = 64
-LENGTHS = {"qwen2": (1, 63), "qwen3": (64, 150), "llama": (65, 127), "mistral": (62, 128)}
+LENGTHS = {
+    "qwen2": (1, 63),
+    "qwen3": (64, 150),
+    "llama": (65, 127),
+    "mistral": (62, 128),
+    "gemma3": (63, 130),
+}
 LLAMA_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 500000.0,
@@ -76,25 +81,76 @@ def test_logits_are_those_of_hugging_face(family: str) -> None:
     torch.testing.assert_close(last, expected[99], atol=1e-4, rtol=1e-4)  # not overwritten
 
 
-def test_scaled_rotary_embeddings_are_the_models_own() -> None:
+GEMMA_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+}
+
+
+@pytest.mark.parametrize(("family", "rope"), [("llama", LLAMA_ROPE), ("gemma3", GEMMA_ROPE)])
+def test_scaled_rotary_embeddings_are_the_models_own(family: str, rope: dict[str, Any]) -> None:
     tokens = random_tokens(90)
-    model = tiny_model("llama", rope_parameters=LLAMA_ROPE)
+    model = tiny_model(family, rope_parameters=rope)
+    expected = model(torch.tensor([tokens])).logits[0, -1]
+    plain = tiny_model(family)(torch.tensor([tokens])).logits[0, -1]
+    assert not torch.allclose(plain, expected, atol=1e-2)
+    last = prefilled(FusedBackend(model, chunk=CHUNK), tokens)[1]
+    torch.testing.assert_close(last, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_soft_caps_are_the_models_own() -> None:
+    """D10: of scores of attention and of logits, both in reach of what is capped."""
+    tokens = random_tokens(90)
+    model = tiny_model("gemma2", attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
+    expected = model(torch.tensor([tokens])).logits[0]
+    backend = FusedBackend(model, chunk=CHUNK)
+    sequence, last = prefilled(backend, tokens[:80])
+    torch.testing.assert_close(last, expected[79], atol=1e-4, rtol=1e-4)
+    rows = backend.forward([Segment(sequence, tokens[80:], range(80, 90))])[0]
+    torch.testing.assert_close(rows, expected[80:], atol=1e-4, rtol=1e-4)
+    without = tiny_model("gemma2", attn_logit_softcapping=None, final_logit_softcapping=3.0)
+    assert not torch.allclose(without(torch.tensor([tokens])).logits[0], expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_embeddings_are_scaled_as_hugging_face_rounds_them(dtype: torch.dtype) -> None:
+    model = tiny_model("gemma3").to(dtype)
+    backend = FusedBackend(model, chunk=CHUNK)
+    tokens = torch.arange(50)
+    assert backend.weights.embed_scale is not None
+    got = backend.weights.embed[tokens] * backend.weights.embed_scale
+    assert torch.equal(got, model.model.embed_tokens(tokens))
+
+
+def test_a_decoder_of_a_model_that_also_sees_is_taken() -> None:
+    text = tiny_model("gemma3").config.to_dict()
+    vision = {"hidden_size": 16, "intermediate_size": 16, "image_size": 28, "patch_size": 14}
+    vision |= {"num_hidden_layers": 1, "num_attention_heads": 1}
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision)
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    tokens = random_tokens(90)
     expected = model(torch.tensor([tokens])).logits[0, -1]
     last = prefilled(FusedBackend(model, chunk=CHUNK), tokens)[1]
     torch.testing.assert_close(last, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_packing_leaves_the_model_as_it_was_and_its_weights_in_memory_once() -> None:
+@pytest.mark.parametrize("family", ["qwen2", "gemma3"])
+def test_packing_leaves_the_model_as_it_was_and_its_weights_in_memory_once(family: str) -> None:
     tokens = torch.tensor([random_tokens(20)])
-    model = tiny_model("qwen2")
+    model = tiny_model(family)
     expected = model(tokens).logits
     backend = FusedBackend(model, chunk=CHUNK)
     assert torch.equal(model(tokens).logits, expected)
     storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
     for layer in backend.weights.layers:
-        held = [tensor for tensor in vars(layer).values() if torch.is_tensor(tensor)]
+        held = [
+            value
+            for name, value in vars(layer).items()
+            if torch.is_tensor(value) and name != "cos_sin"
+        ]
         assert {tensor.untyped_storage().data_ptr() for tensor in held} <= storages
-    before = sum(p.numel() for p in tiny_model("qwen2").parameters())
+    before = sum(p.numel() for p in tiny_model(family).parameters())
     assert sum(p.numel() for p in model.parameters()) == before
 
 
@@ -170,13 +226,23 @@ def test_bits_are_equal_and_a_planted_error_is_found(monkeypatch: pytest.MonkeyP
 
 
 def test_what_it_does_not_know_it_names() -> None:
-    with pytest.raises(UnsupportedModel, match="gemma3_text is none of"):
-        FusedBackend(tiny_model("gemma3"))
-    with pytest.raises(UnsupportedModel, match="o_proj has a bias"):
-        FusedBackend(tiny_model("llama", attention_bias=True))
+    other = transformers.AutoModelForCausalLM.from_config(
+        transformers.OlmoConfig(hidden_size=32, intermediate_size=32, num_hidden_layers=1)
+    )
+    with pytest.raises(UnsupportedModel, match="olmo is none of gemma2, gemma3_text, llama"):
+        FusedBackend(other)
     dynamic = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
-    with pytest.raises(UnsupportedModel, match="depends on the length"):
-        FusedBackend(tiny_model("llama", rope_parameters=dynamic))
+    for family, odd, reason in (
+        ("llama", {"attention_bias": True}, "o_proj has a bias"),
+        ("llama", {"hidden_act": "relu"}, "activation is relu, none of silu, gelu_pytorch_tanh"),
+        ("llama", {"rope_parameters": dynamic}, "depends on the length"),
+        ("gemma3", {"use_bidirectional_attention": True}, "not causal"),
+        ("gemma3", {"head_dim": 512}, "head_dim is 512, no multiple of 8 from 16 to 256"),
+        ("qwen3", {"head_dim": 20}, "head_dim is 20"),
+        ("qwen3", {"num_attention_heads": 17, "num_key_value_heads": 1}, "17 query heads share"),
+    ):
+        with pytest.raises(UnsupportedModel, match=reason):
+            FusedBackend(tiny_model(family, **odd))
     for wrong in ({"num_sequences": 0}, {"num_sequences": 65}, {"chunk": 32}, {"chunk": 100}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             FusedBackend(tiny_model("qwen2"), **wrong)
@@ -197,23 +263,35 @@ def test_load_backend_takes_it_when_asked() -> None:
     assert on_cpu.level == "tested"  # the transformers backend
 
 
+GEMMA: dict[str, Any] = {
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 512,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
 GPU_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2.5-0.5b": ("Qwen2Config", dict(zip("chi", (896, 14, 4864), strict=True))),
     "qwen3-8b": ("Qwen3Config", dict(zip("chi", (4096, 32, 12288), strict=True))),
     "llama-3.2-3b": ("LlamaConfig", dict(zip("chi", (3072, 24, 8192), strict=True))),
     "mistral": ("MistralConfig", {"c": 2048, "h": 16, "i": 4096, "sliding_window": 200}),
+    "gemma-3-270m": ("Gemma3TextConfig", {"c": 640, "h": 4, "i": 2048, **GEMMA, "g": 1}),
+    "gemma-3-4b": ("Gemma3TextConfig", {"c": 2560, "h": 8, "i": 10240, **GEMMA, "g": 4}),
+    "head_dim 80": ("Qwen3Config", {"c": 1280, "h": 16, "i": 3072, "g": 16, "head_dim": 80}),
+    "head_dim 96": ("LlamaConfig", {"c": 3072, "h": 32, "i": 8192, "g": 32, "head_dim": 96}),
 }
 
 
-def gpu_model(name: str, num_layers: int = 3, vocab_size: int = 4000) -> Any:
-    """Returns random layers of a real shape in bfloat16."""
+def gpu_model(
+    name: str, num_layers: int = 3, vocab_size: int = 4000, dtype: torch.dtype = torch.bfloat16
+) -> Any:
+    """Returns random layers of a real shape."""
     config, shape = GPU_SHAPES[name]
     shape = dict(shape)
     sizes = {
         "hidden_size": shape.pop("c"),
         "num_attention_heads": shape.pop("h"),
         "intermediate_size": shape.pop("i"),
-        "num_key_value_heads": 2 if name == "qwen2.5-0.5b" else 8,
+        "num_key_value_heads": shape.pop("g", 2 if name == "qwen2.5-0.5b" else 8),
         "num_hidden_layers": num_layers,
         "vocab_size": vocab_size,
         "max_position_embeddings": 8192,
@@ -221,11 +299,11 @@ def gpu_model(name: str, num_layers: int = 3, vocab_size: int = 4000) -> Any:
     }
     ids = {"eos_token_id": 0, "bos_token_id": None, "pad_token_id": None}
     if name != "qwen2.5-0.5b":
-        sizes["head_dim"] = 128
+        shape.setdefault("head_dim", 128)
     torch.manual_seed(0)
     with torch.device("cuda"):
         settings = getattr(transformers, config)(**sizes, **ids, **shape)
-        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=torch.bfloat16)
+        model = transformers.AutoModelForCausalLM.from_config(settings, dtype=dtype)
     return model.eval()
 
 
@@ -306,9 +384,10 @@ def test_on_a_gpu_a_thousand_requests_leave_nothing() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", GPU_SHAPES)
-def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str) -> None:
-    model = gpu_model(name)
+def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str, dtype: torch.dtype) -> None:
+    model = gpu_model(name, dtype=dtype)
     tokens = [random.Random(i).randrange(4000) for i in range(660)]
     with torch.inference_mode():
         half = model(torch.tensor([tokens], device="cuda")).logits[0].float()

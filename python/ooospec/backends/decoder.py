@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decoder over the rows of a launch: nine operations a layer, all into fixed buffers."""
+"""One decoder over the rows of a launch: nine operations a layer, all into fixed buffers.
+
+Two more where products are normed before they are added (Gemma 3).
+"""
 
 from __future__ import annotations
 
@@ -44,17 +47,36 @@ class Decoder:
         """
         weights = self.weights
         torch.index_select(weights.embed, 0, launch.tokens, out=self._residual)
+        if weights.embed_scale is not None:
+            self._residual.mul_(weights.embed_scale)
         if plan is not None:
             ops.tail_slots(plan)
         x, residual = self._residual, None
         for layer_idx, layer in enumerate(weights.layers):
-            ops.rms_norm(x, layer.input_norm, weights.eps, self._normed, residual=residual)
+            self._norm(x, layer.input_norm, self._normed, residual)
             self._attend(launch, plan, layer_idx, layer)
             x, residual = self._product, self._residual
-            ops.rms_norm(x, layer.post_norm, weights.eps, self._normed, residual=residual)
-            ops.linear_swiglu(self._normed, layer.gate_up, self._activated, self._gate_up)
+            if layer.out_norm is not None:
+                self._norm(x, layer.out_norm, x)
+            self._norm(x, layer.post_norm, self._normed, residual)
+            ops.linear_swiglu(
+                self._normed, layer.gate_up, self._activated, self._gate_up, weights.activation
+            )
             ops.linear(self._activated, layer.down, self._product)
-        ops.rms_norm(x, weights.norm, weights.eps, self.hidden, residual=residual)
+            if layer.down_norm is not None:
+                self._norm(x, layer.down_norm, x)
+        self._norm(x, weights.norm, self.hidden, residual)
+
+    def _norm(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        out: torch.Tensor,
+        residual: torch.Tensor | None = None,
+    ) -> None:
+        """The norm of x into `out`; with `residual`, x is added to that first."""
+        weights = self.weights
+        ops.rms_norm(x, weight, weights.eps, out, residual=residual, offset=weights.norm_offset)
 
     def _attend(
         self, launch: Launch, plan: ops.TreePlan | None, layer_idx: int, layer: LayerWeights
@@ -65,7 +87,7 @@ class Decoder:
         ops.linear(self._normed, layer.qkv, self._qkv)
         ops.qkv_rope_store(
             self._qkv,
-            weights.cos_sin,
+            layer.cos_sin,
             launch.positions,
             launch.slots,
             self._query,
@@ -75,10 +97,12 @@ class Decoder:
             q_norm=layer.q_norm,
             k_norm=layer.k_norm,
             eps=weights.eps,
+            offset=weights.norm_offset,
         )
-        query, out, scale, window = self._query, self._attended, weights.scale, layer.window
+        query, out = self._query, self._attended
+        how = weights.scale, layer.window, weights.softcap
         if plan is not None:
-            ops.tree_attention(query, keys, values, plan, out, scale, window)
+            ops.tree_attention(query, keys, values, plan, out, *how)
         else:
-            ops.prefill_attention(query, keys, values, launch, out, scale, window)
+            ops.prefill_attention(query, keys, values, launch, out, *how)
         ops.linear(self._attended_flat, layer.out, self._product)

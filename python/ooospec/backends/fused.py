@@ -282,3 +282,6 @@ class _Programs:
 
     def _head(self) -> None:
         ops.linear(self._rounds.hidden, self._rounds.weights.head, self.logits)
+        cap = self._rounds.weights.final_softcap
+        if cap is not None:
+            self.logits.div_(cap).tanh_().mul_(cap)

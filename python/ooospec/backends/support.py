@@ -86,7 +86,7 @@ def check_config(model: Any) -> None:
         raise UnsupportedModel(
             f"{name} has layers of type {', '.join(sorted(odd))}, which cannot roll back."
         )
-    for rope_type in _rope_types(getattr(config, "rope_parameters", None)):
+    for rope_type in rope_types(getattr(config, "rope_parameters", None)):
         if rope_type in ("dynamic", "longrope"):
             raise UnsupportedModel(
                 f"{name} uses RoPE of type {rope_type}, whose angles depend on the longest row of "
@@ -138,7 +138,7 @@ def layer_windows(config: Any) -> list[int | None]:
     return [window if kind == "sliding_attention" else None for kind in types]
 
 
-def _rope_types(parameters: Any) -> Iterator[str]:
+def rope_types(parameters: Any) -> Iterator[str]:
     """Yields the RoPE types in rope_parameters, which may be one set or one a layer type."""
     if not isinstance(parameters, dict):
         return
@@ -146,7 +146,7 @@ def _rope_types(parameters: Any) -> Iterator[str]:
         if name in ("rope_type", "type"):
             yield str(value)
         elif isinstance(value, dict):
-            yield from _rope_types(value)
+            yield from rope_types(value)
 
 
 def decodable_ids(model: Any, tokenizer: Any) -> int:

@@ -44,13 +44,15 @@ def linear_swiglu(
     gate_up: torch.Tensor,
     out: torch.Tensor,
     scratch: torch.Tensor | None = None,
+    activation: str = "silu",
 ) -> None:
-    """Writes silu(x @ gate^T) * (x @ up^T) to `out`: `linear` and `swiglu` in one launch on Hopper.
+    """Writes activation(x @ gate^T) * (x @ up^T) to `out`: `linear` and `swiglu`.
 
     x: dtype[N, K]. gate_up: dtype[2 M, K], gate first. out: dtype[N, M].
     scratch: dtype[N, 2 M], for where there are two launches; None allocates it there.
-    Mutates out, scratch. Raises ValueError for other dtypes, shapes or strides. What `linear` says
-    of rows and weights holds; in one launch, gate and up are multiplied before they are rounded.
+    activation: see `swiglu`. With silu on Hopper, there is one launch, in which gate and up are
+    multiplied before they are rounded. What `linear` says of rows and weights holds.
+    Mutates out, scratch. Raises ValueError for another activation, dtype, shape or stride.
     """
     (num_rows, num_inputs), num_outputs = x.shape, out.shape[1]
     require("x", x, x.dtype, num_rows, num_inputs)
@@ -58,13 +60,13 @@ def linear_swiglu(
     require("out", out, x.dtype, num_rows, num_outputs)
     if scratch is not None:
         require("scratch", scratch, x.dtype, num_rows, 2 * num_outputs)
-    if _has_linear(x, gate_up, out):
+    if activation == "silu" and _has_linear(x, gate_up, out):
         _launch_linear(x, gate_up, out, is_swiglu=True)
         return
     if scratch is None:
         scratch = torch.empty(num_rows, 2 * num_outputs, dtype=x.dtype, device=x.device)
     linear(x, gate_up, scratch)
-    swiglu(scratch, out)
+    swiglu(scratch, out, activation)
 
 
 @cache
