@@ -172,6 +172,14 @@ class Recorded:
         self.done += len(tokens)
 
 
+def test_without_tools_no_call_is_drafted() -> None:
+    """A model may write JSON, and code in fences, in answers that call nothing."""
+    for text in ("", "<tool_call>", "Like this:\n```", '{"na'):
+        drafter = Drafter(byte_text(), [], METHODS["ooo"], [1])
+        drafter.commit(list(text.encode()))
+        assert _C.SOURCES["schema"] not in drafter.propose(64).sources.tolist()
+
+
 def test_a_source_from_outside_joins_the_tree() -> None:
     """C13: a source that knows the answer is accepted whole."""
     Recorded.text = answer()

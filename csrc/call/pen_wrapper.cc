@@ -100,8 +100,12 @@ void Pen::emit_wrapper(std::string_view expected) {
 
 void Pen::gather_opening() {
   const Slots* slots = slots_of(s_.call);
-  float call = kCallAfterProse;
-  if (reader_->spot() == Spot::kOpened) {
+  // Behind prose a fence may hold any code, until it is said to be JSON.
+  const bool prose_before = !reader_->answer_start() && s_.call == 0;
+  const bool any_code = prose_before && s_.before.starts_with(form(Wrapper::kFenced).open) &&
+                        !s_.before.starts_with(form(Wrapper::kFencedJson).open);
+  float call = any_code ? kCallFencedAfterProse : kCallAfterProse;
+  if (reader_->spot() == Spot::kOpened && !any_code) {
     call = kCallOpened;
   } else if (slots != nullptr && slots->tool == Slots::kNoCall) {
     call = kCallGivenNoCallHint;

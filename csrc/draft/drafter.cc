@@ -60,7 +60,10 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
       styles_(memory_->styles()),
       calibration_(memory_->calibration()),
       text_(kTextIndexBytes),
-      continuations_(kMaxContinuations) {}
+      continuations_(kMaxContinuations) {
+  // Where there are no tools, text that looks like a call is none.
+  if (tools_->size() == 0) options_.schema = options_.hint = false;
+}
 
 void Drafter::begin(std::span<const TokenId> prompt) {
   OOOSPEC_REQUIRE(!prompt.empty(), "begin: expected a prompt of at least one token, got none");

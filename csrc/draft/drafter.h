@@ -26,7 +26,7 @@ namespace ooospec {
 
 // Which sources draft: a method is a set of these.
 struct DrafterOptions {
-  bool schema = true;      // what format and schema force or suggest
+  bool schema = true;      // what format and schema force or suggest; needs tools
   bool hint = true;        // what the sidecar says; needs schema
   bool lookup = true;      // continuations found in the prompt and the answer so far
   bool retrieval = true;   // continuations found in earlier answers

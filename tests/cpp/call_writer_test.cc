@@ -192,6 +192,18 @@ TEST(openings_are_offered_at_line_starts_only) {
   EXPECT_BEGINS(main_path("```json\n", said, kTags), "{\"name\":");  // no guess has it
 }
 
+TEST(a_fence_behind_prose_may_hold_any_code) {
+  const std::vector<Slots> said = {slots(kGet, {{"city", "\"Rome\""}})};
+  const std::vector<StyleGuess> fenced = {{CallStyle::usual(Wrapper::kFencedJson), 1.0f}};
+  const auto opened = [&](std::string_view text) {
+    return paths(text, said, fenced)[0].pieces[0].probability;
+  };
+  EXPECT(opened("```") > 0.9f);
+  EXPECT(opened("Like this:\n```") < 0.5f);
+  EXPECT(opened("Like this:\n```js") < 0.5f);
+  EXPECT(opened("Like this:\n```json") > 0.9f);
+}
+
 TEST(the_likeliest_wrappers_are_siblings) {
   const auto out = paths("", {slots(kGet, {{"city", "\"Rome\""}})}, {}, 8);
   EXPECT(out[0].text.starts_with("<tool_call>"));
