@@ -40,13 +40,20 @@ def sentence_piece(*, dummy_prefix: bool) -> Any:
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁▁", "▁▁▁▁"]
     trainer = trainers.BpeTrainer(vocab_size=520, special_tokens=special, show_progress=False)
     backend.train_from_iterator([text.replace("日", "") for text in TEXT] * 3, trainer)
-    state = tokenizers.Tokenizer.from_str(backend.to_str())
-    state.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", 1)]
-    )
-    return transformers.PreTrainedTokenizerFast(
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
+    return start_with(tokenizer, "<s>")
+
+
+def start_with(tokenizer: Any, special: str) -> Any:
+    """Returns `tokenizer`, which now puts a special token in front of what it encodes."""
+    special_id = tokenizer.convert_tokens_to_ids(special)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{special} $A", special_tokens=[(special, special_id)]
+    )
+    assert tokenizer("a").input_ids[0] == special_id
+    return tokenizer
 
 
 def all_tokenizers() -> dict[str, Any]:

@@ -80,13 +80,13 @@ class TokenTable:
 
     def _encode(self, text: str) -> list[int]:
         if self._backend is not None:
-            return list(self._backend.encode(text, add_special_tokens=False).ids)
+            return list(self._backend.encode(text).ids)
         with self._lock:
             return list(self._slow.encode(text, add_special_tokens=False))
 
 
 def _plain_copy(tokenizer: Any) -> Any:
-    """Returns a tokenizer over the same model, without its padding and truncation."""
+    """Returns a tokenizer over the same model that neither pads, truncates, nor adds specials."""
     import tokenizers
 
     backend = tokenizer.backend_tokenizer
@@ -98,9 +98,9 @@ def _plain_copy(tokenizer: Any) -> Any:
     added = tokenizer.added_tokens_decoder
     copy.add_tokens([added[token_id] for token_id in sorted(added)])
     if any(copy.id_to_token(token_id) != str(token) for token_id, token in added.items()):
-        copy = tokenizers.Tokenizer.from_str(
-            backend.to_str()
-        )  # ids with gaps: slower, but as they are
+        # Ids with gaps: slower, but as they are.
+        copy = tokenizers.Tokenizer.from_str(backend.to_str())
+        copy.post_processor = None
         copy.no_padding()
         copy.no_truncation()
     return copy
