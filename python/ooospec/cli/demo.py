@@ -69,6 +69,7 @@ class Run:
         return f"{self.method:>8} {numbers} {self.seconds:7.2f} s"
 
 
+@opt.with_engine_options
 def demo(
     target: opt.Target = TARGET,
     sidecar: opt.Sidecar = SIDECAR,
@@ -82,13 +83,8 @@ def demo(
     ] = None,
     trace: opt.Trace = None,
     as_json: opt.Json = False,
-    adapter: opt.Adapter = None,
-    placement: opt.PlacementOption = opt.Placement.thread,
-    wave: opt.WaveOption = opt.Wave.auto,
-    source: opt.Source = None,
-    device: opt.Device = None,
-    dtype: opt.Dtype = None,
-    backend: opt.BackendOption = opt.Backend.auto,
+    *,
+    how: opt.EngineOptions,
 ) -> None:
     """Watch a request being answered, each token in the colour of the source that drafted it.
 
@@ -106,18 +102,7 @@ def demo(
     runs: list[Run] = []
     traced: list[TracedRequest] = []
     question = str(asked["messages"][-1].get("content", ""))
-    opener = opt.open_engine(
-        target,
-        sidecar or None,
-        adapter=adapter,
-        placement=placement,
-        wave=wave,
-        source=source,
-        device=device,
-        dtype=dtype,
-        backend=backend,
-        console=console,
-    )
+    opener = opt.open_engine(target, sidecar or None, how, console)
     with opener as engine, _live(console, question, runs) as show:
         for name in (opt.check_method(engine, method), "ar"):
             run, recorder = Run(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]

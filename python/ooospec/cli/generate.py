@@ -17,6 +17,7 @@ from ooospec.cli.requests import gather
 from ooospec.trace import Recorder, TracedRequest, write_trace
 
 
+@opt.with_engine_options
 def generate(
     target: opt.Target,
     text: Annotated[str | None, typer.Argument(help='The request; "-": standard input.')] = None,
@@ -49,13 +50,8 @@ def generate(
         list[str] | None,
         typer.Option(help="End before this text; may be repeated.", rich_help_panel=opt.SAMPLING),
     ] = None,
-    adapter: opt.Adapter = None,
-    placement: opt.PlacementOption = opt.Placement.thread,
-    wave: opt.WaveOption = opt.Wave.auto,
-    source: opt.Source = None,
-    device: opt.Device = None,
-    dtype: opt.Dtype = None,
-    backend: opt.BackendOption = opt.Backend.auto,
+    *,
+    how: opt.EngineOptions,
 ) -> None:
     """Answer requests; the answer is that of the target alone, whatever the method.
 
@@ -75,18 +71,7 @@ def generate(
         "stop": tuple(stop or ()),
     }
     traced: list[TracedRequest] = []
-    with opt.open_engine(
-        target,
-        sidecar,
-        adapter=adapter,
-        placement=placement,
-        wave=wave,
-        source=source,
-        device=device,
-        dtype=dtype,
-        backend=backend,
-        console=console,
-    ) as engine:
+    with opt.open_engine(target, sidecar, how, console) as engine:
         make = engine.methods[opt.check_method(engine, method)]
         for request in asked:
             recorder = Recorder(make)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence as Seq
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -109,19 +111,46 @@ Trace = Annotated[
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
 
 
+@dataclass(frozen=True)
+class EngineOptions:
+    """How target and sidecar run."""
+
+    adapter: Adapter = None
+    placement: PlacementOption = Placement.thread
+    wave: WaveOption = Wave.auto
+    source: Source = None
+    device: Device = None
+    dtype: Dtype = None
+    backend: BackendOption = Backend.auto
+
+
+def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command each of EngineOptions as an option, in place of its parameter `how`."""
+    hints = get_type_hints(EngineOptions, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=hints[option.name],
+        )
+        for option in fields(EngineOptions)
+    ]
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        how = EngineOptions(**{option.name: options.pop(option.name) for option in shared})
+        command(how=how, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [option for option in signature.parameters.values() if option.name != "how"]
+    run.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    return run
+
+
 @contextmanager
 def open_engine(
-    target: str,
-    sidecar: str | None = None,
-    *,
-    adapter: Path | None = None,
-    placement: Placement = Placement.thread,
-    wave: Wave = Wave.auto,
-    source: Seq[str] | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    backend: Backend = Backend.auto,
-    console: Console,
+    target: str, sidecar: str | None, how: EngineOptions, console: Console
 ) -> Iterator[Engine]:
     """Gives the engine of these options, having said on `console` what it loads; closes it.
 
@@ -132,19 +161,19 @@ def open_engine(
     announce("target", target, console)
     if sidecar is not None:
         announce("sidecar", sidecar, console)
-    elif adapter is not None:
+    elif how.adapter is not None:
         raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
     try:
         engine = load(
             target,
             sidecar=sidecar,
-            adapter=None if adapter is None else str(adapter),
-            placement=placement.value,
-            wave=wave.value,
-            sources=source or (),
-            device=device,
-            dtype=dtype,
-            backend=backend.value,
+            adapter=None if how.adapter is None else str(how.adapter),
+            placement=how.placement.value,
+            wave=how.wave.value,
+            sources=how.source or (),
+            device=how.device,
+            dtype=how.dtype,
+            backend=how.backend.value,
             progress=console.is_terminal,
         )
     except (ValueError, RuntimeError) as error:

@@ -25,6 +25,7 @@ MAX_BITS_TOKENS = 4096  # longest prompt whose logits are compared bit by bit
 NUM_BITS_LENGTHS = 12
 
 
+@opt.with_engine_options
 def selfcheck(
     target: opt.Target,
     sidecar: opt.Sidecar = None,
@@ -42,13 +43,8 @@ def selfcheck(
         bool, typer.Option("--bits", help="Also compare logits bit by bit, over random trees.")
     ] = False,
     as_json: opt.Json = False,
-    adapter: opt.Adapter = None,
-    placement: opt.PlacementOption = opt.Placement.thread,
-    wave: opt.WaveOption = opt.Wave.auto,
-    source: opt.Source = None,
-    device: opt.Device = None,
-    dtype: opt.Dtype = None,
-    backend: opt.BackendOption = opt.Backend.auto,
+    *,
+    how: opt.EngineOptions,
 ) -> None:
     """Check that every method gives the tokens of `ar`, greedy and sampled; exit code 1 if not.
 
@@ -62,18 +58,7 @@ def selfcheck(
 
     console = Console(stderr=True)
     asked = SAMPLES[:limit] if requests is None else read_requests(requests, limit)
-    with opt.open_engine(
-        target,
-        sidecar,
-        adapter=adapter,
-        placement=placement,
-        wave=wave,
-        source=source,
-        device=device,
-        dtype=dtype,
-        backend=backend,
-        console=console,
-    ) as engine:
+    with opt.open_engine(target, sidecar, how, console) as engine:
         methods = [opt.check_method(engine, name) for name in method or engine.methods]
         passes: dict[str, dict[str, Any]] = {"greedy": {}}
         if temperature > 0:
