@@ -33,16 +33,14 @@ def _split_blocks(blocks, MAX_SPLITS: tl.constexpr, FEW: tl.constexpr, ENOUGH: t
     return tl.cdiv(size, step) * step
 
 
-@triton.jit(do_not_specialize=["stride_page_row"])
+@triton.jit
 def _head_work_kernel(
     positions,
     sequences,
-    page_table,
     leaders,
     num_shared,
     split_blocks,
     work,
-    stride_page_row,
     NUM_ROWS: tl.constexpr,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
@@ -104,12 +102,10 @@ def _head_work_kernel(
     tile_most = tl.max(tl.where(in_tile, head, 0), axis=1)
     own_most = tl.max(tl.where(in_own, head, 0), axis=1)
     base = tl.where(asks_shared, 0, num_shared_splits)  # split of a row's first piece
-    pages = page_table + tl.maximum(sequence, 0).to(tl.int64) * stride_page_row
     for piece in tl.static_range(MAX_SPLITS):
         wanted = piece < count
         split = base + piece
         is_shared = piece < shared_count
-        page = tl.load(pages + split * size, mask=wanted, other=0)
         out = work + (place + piece) * 8
         tl.store(out, size, mask=wanted)
         tl.store(out + 1, sequence, mask=wanted)
@@ -118,13 +114,11 @@ def _head_work_kernel(
         tl.store(out + 4, split, mask=wanted)
         tl.store(out + 5, tl.where(is_shared, tile_least, own_least), mask=wanted)
         tl.store(out + 6, tl.where(is_shared, tile_most, own_most), mask=wanted)
-        tl.store(out + 7, page, mask=wanted)
 
 
 def head_work(
     positions: torch.Tensor,
     sequences: torch.Tensor,
-    page_table: torch.Tensor,
     split_blocks: torch.Tensor,
     work: torch.Tensor,
     *,
@@ -138,11 +132,9 @@ def head_work(
     """Writes the pieces of work of the rows' heads.
 
     positions, sequences: int32[N], N <= 64; rows of a sequence stand together; -1: padding.
-    page_table: int32[S, P]; pages of 64 slots.
     split_blocks: int32[N]; blocks of 64 positions in one split of the row.
     work: int32[N * max_splits + 512, 8]; of each piece (blocks a split, sequence, first row, rows,
-    split, shortest and longest head of its rows, page of its first block). Behind the last piece
-    there are 512 of 0 blocks.
+    split, shortest and longest head of its rows, unused). 512 of 0 blocks stand behind the last.
     tile_rows, max_splits, few_splits, enough_blocks: as in `tree_attention.Tiling`.
     leaders, num_shared: int32[S]; the pages of a sequence's first num_shared tokens (all committed)
     are those of its leader; sequences of one leader share work when their rows stand together.
@@ -153,12 +145,10 @@ def head_work(
     _head_work_kernel[(1,)](
         positions,
         sequences,
-        page_table,
         leaders if shared else sequences,
         num_shared if shared else sequences,
         split_blocks,
         work,
-        page_table.stride(0),
         NUM_ROWS=num_rows,
         ROWS=triton.next_power_of_2(num_rows),
         TILE=tile_rows,

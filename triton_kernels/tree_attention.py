@@ -26,7 +26,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 BLOCK = 64
 TAIL = 64
-MERGED = 4  # splits that a program of the tail merges at a time
+MERGED = 4096  # most numbers of states that a program of the tail merges at a time
 SMS = 132  # of an H100 or H200; elsewhere only speed depends on it
 
 
@@ -116,10 +116,6 @@ def _head_kernel(
     turn = tl.program_id(0)
     piece = work + turn // NUM_KV_HEADS * 8
     size = tl.load(piece)
-    if PDL:
-        # `work` is older than the kernel ahead; queries are not, nor what the tail will read.
-        gdc_wait()
-        gdc_launch_dependents()
     while size > 0:  # 0 ends the work
         kv_head = turn % NUM_KV_HEADS
         sequence = tl.load(piece + 1).to(tl.int64)
@@ -128,8 +124,14 @@ def _head_kernel(
         split = tl.load(piece + 4)
         least = tl.load(piece + 5)  # heads of the rows
         most = tl.load(piece + 6)
-        page = tl.load(piece + 7)  # of its first block
+        start = split * size
+        pages = page_table + sequence * stride_page_row
+        page = tl.load(pages + start)
 
+        if PDL:
+            # Queries come from the kernel ahead; the work, and keys and values of heads, are older.
+            gdc_wait()
+            gdc_launch_dependents()
         row = first_row + index // GROUP_PADDED
         present = (index // GROUP_PADDED < num_rows) & (head_in_group < GROUP)
         head = kv_head * GROUP + head_in_group
@@ -137,7 +139,13 @@ def _head_kernel(
         is_query = present[:, None] & (dim < DIM)[None, :]
         query = tl.load(q + query[:, None] + dim[None, :], mask=is_query, other=0.0)
 
-        start = split * size
+        position = tl.load(positions + row, mask=present, other=0)
+        wanted = present & (tl.load(split_blocks + row, mask=present, other=0) == size)
+        wanted = wanted & (position - (TAIL - 1) > start * BLOCK)
+        wanted = wanted & (page >= 0)  # always so; asked, the page is here before the loop wants it
+        if WINDOW > 0:
+            wanted = wanted & (position - (WINDOW - 1) < (start + size) * BLOCK)
+
         end = tl.minimum(most, (start + size) * BLOCK)
         first = start
         begin = start  # blocks [begin, whole) are seen as a whole by each of the rows
@@ -151,7 +159,6 @@ def _head_kernel(
         maximum = tl.full([TILE * GROUP_PADDED], float("-inf"), tl.float32)
         total = tl.zeros([TILE * GROUP_PADDED], tl.float32)
         acc = tl.zeros([TILE * GROUP_PADDED, DIM_PADDED], tl.float32)
-        pages = page_table + sequence * stride_page_row
         if last - start == 1:
             # Nothing to stream: one block, fetched along with the queries.
             position = start * BLOCK + tl.arange(0, BLOCK)
@@ -196,11 +203,6 @@ def _head_kernel(
                     query, k, v, maximum, total, acc, seen, scale, MASKED=True, SOFTCAP=SOFTCAP
                 )
 
-        position = tl.load(positions + row, mask=present, other=0)
-        wanted = present & (tl.load(split_blocks + row, mask=present, other=0) == size)
-        wanted = wanted & (position - (TAIL - 1) > start * BLOCK)
-        if WINDOW > 0:
-            wanted = wanted & (position - (WINDOW - 1) < (start + size) * BLOCK)
         state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS + split
         tl.store(maxima + state, maximum, mask=wanted)
         tl.store(totals + state, total, mask=wanted)
@@ -210,6 +212,40 @@ def _head_kernel(
         turn += tl.num_programs(0)
         piece = work + turn // NUM_KV_HEADS * 8
         size = tl.load(piece)
+    if PDL:
+        gdc_wait()  # also where there was no work: the tail must find the kernel ahead ended
+
+
+@triton.jit
+def _merge(
+    top,
+    weight,
+    result,
+    maxima,
+    totals,
+    states,
+    is_split,
+    is_dim,
+    unit,
+    DIM: tl.constexpr,
+    MERGED: tl.constexpr,
+):
+    """Takes up MERGED splits at once, as far as there are so many.
+
+    maxima, totals: pointers [heads, splits]; states: pointers [heads, dims] of the first split.
+    """
+    place = states[:, None, :] + (tl.arange(0, MERGED) * DIM)[None, :, None]
+    parts = tl.load(place, mask=is_split[:, :, None] & is_dim[:, None, :], other=0.0)
+    tops = tl.load(maxima, mask=is_split, other=float("-inf"))
+    new = tl.maximum(top, tl.max(tops, axis=1))
+    base = tl.where(new == float("-inf"), 0.0, new)
+    decay = tl.exp2((top - base) * unit)
+    share = tl.exp2((tops - base[:, None]) * unit)
+    added = tl.sum(tl.load(totals, mask=is_split, other=0.0) * share, axis=1)
+    weight = tl.fma(weight, decay, added)
+    added = tl.sum(parts * share[:, :, None], axis=1)
+    result = tl.fma(result, tl.broadcast_to(decay[:, None], result.shape), added)
+    return new, weight, result
 
 
 @triton.jit
@@ -275,8 +311,9 @@ def _tail_kernel(
         seen = seen & (column > TAIL - 1 - WINDOW)
     place = slot * stride_slot + kv_head.to(tl.int64) * stride_kv_head
     is_key = seen[:, None] & is_dim
-    k = tl.load(keys + place[:, None] + dim[None, :], mask=is_key, other=0.0)
+    # Values first: what is fetched before the keys is under way when they are used.
     v = tl.load(values + place[:, None] + dim[None, :], mask=is_key, other=0.0)
+    k = tl.load(keys + place[:, None] + dim[None, :], mask=is_key, other=0.0)
     scores = tl.dot(query, tl.trans(k), input_precision="ieee")
     if SOFTCAP > 0:
         scores = _capped(scores, scale, SOFTCAP)
@@ -287,40 +324,48 @@ def _tail_kernel(
     total = tl.sum(weights, axis=1)
     acc = tl.dot(weights.to(v.dtype), v, input_precision="ieee")
 
-    # The splits, in ascending order.
+    # The splits of the head, in ascending order.
     head_size = position - (TAIL - 1)
     state = (row * (NUM_KV_HEADS * GROUP) + head) * MAX_SPLITS
     part = states + state.to(tl.int64)[:, None] * DIM + dim[None, :]
-    first = tl.full([], 0, tl.int32)
+    is_out = is_head[:, None] & is_dim
+    start = tl.full([], 0, tl.int32)
+    first = start
     if WINDOW > 0:
         first = tl.maximum(position - (WINDOW - 1), 0) // size
+        start = first // MERGED * MERGED
     if PDL:
         gdc_wait()
         gdc_launch_dependents()
-    split = tl.arange(0, MAX_SPLITS)[None, :]
-    is_split = is_head[:, None] & (split >= first) & (split * size < head_size)
-    tops = tl.load(maxima + state[:, None] + split, mask=is_split, other=float("-inf"))
-    top = tl.maximum(maximum, tl.max(tops, axis=1))
-    base = tl.where(top == float("-inf"), 0.0, top)
-    result = tl.zeros([GROUP_PADDED, DIM_PADDED], tl.float32)
+    top = tl.full([GROUP_PADDED], float("-inf"), tl.float32)
     weight = tl.zeros([GROUP_PADDED], tl.float32)
-    start = first // MERGED * MERGED
+    result = tl.zeros([GROUP_PADDED, DIM_PADDED], tl.float32)
     while start * size < head_size:
-        for i in tl.static_range(MERGED):  # their loads are under way together
-            done = is_head & (start + i >= first) & ((start + i) * size < head_size)
-            split_maximum = tl.load(maxima + state + start + i, mask=done, other=float("-inf"))
-            split_total = tl.load(totals + state + start + i, mask=done, other=0.0)
-            split_acc = tl.load(part + (start + i) * DIM, mask=done[:, None] & is_dim, other=0.0)
-            share = tl.exp2((split_maximum - base) * unit)
-            weight = tl.fma(split_total, share, weight)
-            result = tl.fma(split_acc, tl.broadcast_to(share[:, None], split_acc.shape), result)
+        split = start + tl.arange(0, MERGED)[None, :]
+        is_split = is_head[:, None] & (split >= first) & (split * size < head_size)
+        top, weight, result = _merge(
+            top,
+            weight,
+            result,
+            maxima + state[:, None] + split,
+            totals + state[:, None] + split,
+            part + start * DIM,
+            is_split,
+            is_out,
+            unit,
+            DIM=DIM,
+            MERGED=MERGED,
+        )
         start += MERGED
-    decay = tl.exp2((maximum - base) * unit)
-    total = tl.fma(total, decay, weight)
-    result = tl.fma(acc, tl.broadcast_to(decay[:, None], acc.shape), result)
+    whole = tl.maximum(top, maximum)
+    base = tl.where(whole == float("-inf"), 0.0, whole)
+    decay = tl.exp2((top - base) * unit)
+    share = tl.exp2((maximum - base) * unit)
+    total = tl.fma(total, share, weight * decay)
+    result = result * decay[:, None]
+    result = tl.fma(acc, tl.broadcast_to(share[:, None], acc.shape), result)
     result = result / tl.where(total == 0.0, 1.0, total)[:, None]  # padding rows see nothing: 0
     place = row.to(tl.int64) * stride_out_row + head * stride_out_head
-    is_out = is_head[:, None] & is_dim
     tl.store(out + place[:, None] + dim[None, :], result.to(out.dtype.element_ty), mask=is_out)
 
 
@@ -447,7 +492,7 @@ def tree_attention(
         scale,
         NUM_ROWS=num_rows,
         ROUND=SMS,
-        MERGED=min(MERGED, tiling.max_splits),
+        MERGED=max(1, min(tiling.max_splits, MERGED // (shape["GROUP_PADDED"] * dim_padded))),
         num_warps=tiling.tail_warps,
         launch_pdl=tiling.pdl,
         **shape,

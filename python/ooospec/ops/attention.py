@@ -122,7 +122,6 @@ def tail_slots(plan: TreePlan) -> None:
     head_work.head_work(
         rows.positions,
         rows.sequences,
-        rows.page_table,
         plan.split_blocks,
         plan.work,
         tile_rows=plan.tiling.tile_rows,
