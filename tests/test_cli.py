@@ -251,8 +251,9 @@ def test_selfcheck_finds_a_method_that_differs(
     def blind(*args: Any, **room: Any) -> Rows:
         """Rows that do not see their ancestors."""
         rows = check(*args, **room)
-        rows.masks = np.uint64(1) << np.arange(len(rows), dtype=np.uint64)
-        return rows
+        columns = (rows.tokens, rows.parents, rows.depths, rows.sources)
+        masks = np.uint64(1) << np.arange(len(rows), dtype=np.uint64)
+        return Rows.of(*columns, masks, rows.nodes, rows.num_nodes)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Rows, "check", blind)
     args = ["selfcheck", "--target", model, "--requests", str(requests), "--limit", "1"]

@@ -2,10 +2,12 @@
 """Types of the compiled core; the headers in csrc/ say what each call does."""
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+_Ints = Sequence[int] | npt.NDArray[Any]
 
 SOURCES: dict[str, int]
 
@@ -24,7 +26,6 @@ class DraftTree:
     def best_size(self, budget: int, cost_us: Sequence[float] = ...) -> int: ...
     def prune(self, num_nodes: int) -> None: ...
     def accept(self, choices: Sequence[int]) -> list[int]: ...
-    def fits(self, root: int, num_tokens: int, max_nodes: int, max_depth: int) -> bool: ...
     def check(self) -> None: ...
     @property
     def tokens(self) -> npt.NDArray[np.int32]: ...
@@ -38,6 +39,78 @@ class DraftTree:
     def probabilities(self) -> npt.NDArray[np.float32]: ...
     @property
     def masks(self) -> npt.NDArray[np.uint64]: ...
+
+class DraftRows:
+    """What of a tree is launched: tree/draft_rows.h. Columns are views that cannot be written."""
+
+    def __init__(
+        self,
+        tokens: _Ints,
+        parents: _Ints,
+        depths: _Ints,
+        sources: _Ints,
+        masks: _Ints,
+        nodes: _Ints,
+        num_nodes: int,
+    ) -> None: ...
+    @staticmethod
+    def root(token: int) -> DraftRows: ...
+    @staticmethod
+    def of_tree(
+        tree: DraftTree, root: int, num_tokens: int, max_nodes: int, max_depth: int
+    ) -> DraftRows | None: ...
+    def __len__(self) -> int: ...
+    def sources_of(self, path: Sequence[int]) -> list[int]: ...
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def parents(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def depths(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def nodes(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def sources(self) -> npt.NDArray[np.uint8]: ...
+    @property
+    def masks(self) -> npt.NDArray[np.uint64]: ...
+
+class RowChoice:
+    """How rows choose what comes after them: tree/launch_rows.h."""
+
+    def __init__(
+        self, *, min_tokens: int, temperature: float, top_k: int, top_p: float, key: int
+    ) -> None: ...
+
+class LaunchRows:
+    """Rows of a launch in the memory of arrays: tree/launch_rows.h. Raises ValueError for what does
+    not fit.
+    """
+
+    def __init__(
+        self, arrays: dict[str, npt.NDArray[Any]], *, spare_slot: int, page_size: int
+    ) -> None: ...
+    def begin(self) -> None: ...
+    def add(
+        self,
+        tokens: _Ints,
+        positions: _Ints,
+        parents: _Ints,
+        masks: _Ints,
+        runs: Sequence[tuple[int, int]],
+        length: int,
+    ) -> int: ...
+    def add_draft(
+        self,
+        rows: DraftRows,
+        runs: Sequence[tuple[int, int]],
+        length: int,
+        index: int,
+        choice: RowChoice,
+    ) -> int: ...
+    @property
+    def num_sequences(self) -> int: ...
 
 class HintKind:
     """What a record says: common/types.h."""
@@ -314,6 +387,18 @@ class Vocab:
     def __len__(self) -> int: ...
     def bytes(self, token: int) -> bytes: ...
 
+class ByteBpe:
+    """Byte-level BPE without the tokenizer, which is `otherwise`: draft/byte_bpe.h."""
+
+    def __init__(
+        self,
+        vocab: Vocab,
+        most_digits: int,
+        added: Sequence[int],
+        otherwise: Callable[[str], Sequence[int]],
+    ) -> None: ...
+    def __call__(self, text: str) -> list[int]: ...
+
 class DraftMemory:
     """What drafting learns and keeps between requests: draft/draft_memory.h. Thread-safe."""
 
@@ -321,7 +406,6 @@ class DraftMemory:
         self, *, vocab_size: int, max_bytes: int, styles: Sequence[StyleGuess]
     ) -> None: ...
     def learn_answer(self, tokens: Sequence[int]) -> None: ...
-    def learn_successors(self, token: int, successors: Sequence[int]) -> None: ...
     @property
     def styles(self) -> list[StyleGuess]: ...
     @property
@@ -354,6 +438,7 @@ class Drafter:
     def propose(self, budget: int) -> DraftTree: ...
     def commit(self, tokens: Sequence[int]) -> None: ...
     def observe_successors(self, top8: npt.NDArray[np.int32]) -> None: ...
+    def prepare(self) -> None: ...
     def finish(self) -> None: ...
     @property
     def reader(self) -> CallReader: ...

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
@@ -54,8 +54,7 @@ Method = Callable[[Request], Drafter | None]
 """Makes the drafter of a request; None means plain decoding."""
 
 
-@dataclass(frozen=True)
-class Delta:
+class Delta(NamedTuple):
     """What a round added. text: lags behind the ids in a character or a possible stop string."""
 
     text: str

@@ -61,6 +61,12 @@ class Output:
 
     def add(self, tokens: Seq[int]) -> int:
         """Appends `tokens` up to where the answer ends; returns how many were taken."""
+        goes_on = len(tokens) < self.num_left and self._eos_ids.isdisjoint(tokens)
+        if goes_on and not self._params.stop:  # all of them, at once
+            self.token_ids += tokens
+            if self._pieces is not None:
+                self.text += self._decoder.decode(b"".join(map(self._piece, tokens)))
+            return len(tokens)
         for count, token in enumerate(tokens):
             if self.finish_reason is not None:
                 return count
@@ -78,14 +84,18 @@ class Output:
         self._num_sent = max(self._num_sent, stop)
         return new
 
+    def _piece(self, token: int) -> bytes:
+        """Returns the bytes of a token; an unknown one has none."""
+        assert self._pieces is not None
+        return self._pieces[token] if 0 <= token < len(self._pieces) else b""
+
     def _add(self, token: int) -> None:
         self.token_ids.append(token)
         if token in self._eos_ids:
             self._finish("stop")
             return
         if self._pieces is not None:
-            known = 0 <= token < len(self._pieces)
-            fresh = self._decoder.decode(self._pieces[token] if known else b"")
+            fresh = self._decoder.decode(self._piece(token))
             known_length = len(self.text)
             self.text += fresh
             if fresh and self._cut_at_stop(known_length):

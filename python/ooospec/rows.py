@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +14,6 @@ import torch
 from ooospec._core import _C
 
 TARGET = 0  # source of a token that nobody drafted; see Source in csrc/common/types.h
-NODES = np.arange(_C.DraftTree.MAX_NODES, dtype=np.int32)
 
 
 class Tree(Protocol):
@@ -29,27 +27,24 @@ class Tree(Protocol):
     def sources(self) -> np.ndarray[Any, Any]: ...
 
 
-@dataclass
 class Rows:
     """A draft that may be launched: ids in range, parents before children, no more than fits.
 
-    tokens, parents, depths: int32[n]; sources: uint8[n]; the root is row 0, its parent -1.
+    core: the columns. tokens, parents, depths: int32[n]; sources: uint8[n]; the root is row 0, its
+    parent -1.
     masks: uint64[n]; bit j of row i is set if row j is row i or above it.
     nodes: int32[n], index of each row in its tree of num_nodes; that is 0 where nobody drafted.
     """
 
-    tokens: npt.NDArray[np.int32]
-    parents: npt.NDArray[np.int32]
-    depths: npt.NDArray[np.int32]
-    sources: npt.NDArray[np.uint8]
-    masks: npt.NDArray[np.uint64]
-    nodes: npt.NDArray[np.int32]
-    num_nodes: int
+    __slots__ = ("core",)
+
+    def __init__(self, core: _C.DraftRows) -> None:
+        self.core = core
 
     @classmethod
     def root(cls, token: int) -> Rows:
         """Returns the last committed token alone, as plain decoding launches it."""
-        return cls.of([token], [-1], [0], [TARGET], [1], [0], 0)
+        return cls(_C.DraftRows.root(token))
 
     @classmethod
     def of(
@@ -62,16 +57,8 @@ class Rows:
         nodes: Seq[int],
         num_nodes: int,
     ) -> Rows:
-        """Returns the rows of these columns."""
-        return cls(
-            np.array(tokens, dtype=np.int32),
-            np.array(parents, dtype=np.int32),
-            np.array(depths, dtype=np.int32),
-            np.array(sources, dtype=np.uint8),
-            np.array(masks, dtype=np.uint64),
-            np.array(nodes, dtype=np.int32),
-            num_nodes,
-        )
+        """Returns the rows of these columns. Raises ValueError unless they have one length."""
+        return cls(_C.DraftRows(tokens, parents, depths, sources, masks, nodes, num_nodes))
 
     @classmethod
     def check(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
@@ -79,10 +66,10 @@ class Rows:
 
         Never raises for what a tree holds; a tree with another root goes whole.
         """
-        if isinstance(tree, _C.DraftTree) and tree.fits(root, decodable, max_rows, max_depth):
-            size = len(tree)
-            columns = (tree.tokens, tree.parents, tree.depths, tree.sources, tree.masks)
-            return cls(*columns, NODES[:size], size)
+        if isinstance(tree, _C.DraftTree):
+            core = _C.DraftRows.of_tree(tree, root, decodable, max_rows, max_depth)
+            if core is not None:
+                return cls(core)
         return cls._pick(tree, root, decodable=decodable, max_rows=max_rows, max_depth=max_depth)
 
     @classmethod
@@ -113,11 +100,39 @@ class Rows:
         return cls.of(tokens, parents, depths, sources, masks, nodes, len(tree_tokens))
 
     def __len__(self) -> int:
-        return len(self.tokens)
+        return len(self.core)
+
+    @property
+    def tokens(self) -> npt.NDArray[np.int32]:
+        return self.core.tokens
+
+    @property
+    def parents(self) -> npt.NDArray[np.int32]:
+        return self.core.parents
+
+    @property
+    def depths(self) -> npt.NDArray[np.int32]:
+        return self.core.depths
+
+    @property
+    def sources(self) -> npt.NDArray[np.uint8]:
+        return self.core.sources
+
+    @property
+    def masks(self) -> npt.NDArray[np.uint64]:
+        return self.core.masks
+
+    @property
+    def nodes(self) -> npt.NDArray[np.int32]:
+        return self.core.nodes
+
+    @property
+    def num_nodes(self) -> int:
+        return self.core.num_nodes
 
     def mask(self) -> torch.Tensor | None:
         """Returns bool[n, n] of `masks`; None for the root alone."""
-        if len(self.tokens) == 1:
+        if len(self) == 1:
             return None
         bits = self.masks[:, None] >> np.arange(len(self), dtype=np.uint64)
         return torch.from_numpy((bits & np.uint64(1)).astype(bool))
@@ -142,7 +157,7 @@ class Rows:
 
     def spread(self, found: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Returns int32[num_nodes, 8] with found[row] at the row's node; -1 for nodes without."""
-        if len(self.nodes) == self.num_nodes:
+        if len(self) == self.num_nodes:
             return found
         nodes = np.full((self.num_nodes, 8), -1, dtype=np.int32)
         nodes[self.nodes] = found

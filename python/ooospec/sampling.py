@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ooospec._core import _C
 from ooospec.errors import InvalidRequest
 
 _MASK64 = (1 << 64) - 1
@@ -83,7 +84,7 @@ def _require(name: str, value: object, valid: bool, expected: str) -> None:
 class Chooser:
     """Chooses the tokens of one request, each by its own logits and its own place in the answer.
 
-    params: with a seed. key: of the request's noise.
+    params: with a seed. key: of the request's noise. core: the same for the rows of a launch.
     """
 
     def __init__(self, params: SamplingParams, decodable: int, eos_ids: Collection[int]) -> None:
@@ -94,6 +95,13 @@ class Chooser:
         self._decodable = decodable
         self._eos_ids = sorted(eos_ids)
         self.key = request_key(params.seed, params.choice)
+        self.core = _C.RowChoice(
+            min_tokens=params.min_tokens,
+            temperature=params.temperature,
+            top_k=params.top_k,
+            top_p=params.top_p,
+            key=self.key,
+        )
 
     def choose(self, logits: torch.Tensor, index: int) -> int:
         """Returns the token for place `index` (0: first) of the answer.

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,18 +35,21 @@ class Segment:
     logits: Literal["all", "last", "none"] = "all"
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What the target made of a draft.
 
     path: rows passed, the root first. tokens: its choices along them: the drafts accepted and the
     token that comes after.
+    launched, seen: seconds of time.perf_counter when the rows were on their way to the device, and
+    when the host knew that it was done with them.
     top8: int32[rows, 8], ids of the highest logits after each row; None unless asked for.
     compacted: the KV of the path lies in rows 0, 1, ... already.
     """
 
     path: list[int]
     tokens: list[int]
+    launched: float
+    seen: float
     top8: npt.NDArray[np.int32] | None = None
     compacted: bool = False
 
@@ -132,13 +136,15 @@ def verify(
 ) -> Verdict:
     """The round of backends that choose on the host; see Backend.verify."""
     positions = (sequence.length + rows.depths).tolist()
+    launched = perf_counter()
     logits = backend.forward([Segment(sequence, rows.tokens.tolist(), positions, rows.mask())])[0]
     meanwhile()
     path, tokens = rows.follow(lambda row, depth: chooser.choose(logits[row], index + depth))
+    seen = perf_counter()
     if not top8:
-        return Verdict(path, tokens)
+        return Verdict(path, tokens, launched, seen)
     top = top_ids(logits[:, : backend.decodable], 8).cpu().numpy().astype(np.int32)
-    return Verdict(path, tokens, top)
+    return Verdict(path, tokens, launched, seen, top)
 
 
 def prefill(

@@ -124,7 +124,6 @@ class FusedBackend:
             segment.sequence.num_rows = len(segment.tokens)
         return [torch.cat(parts) for parts in found]
 
-    @torch.inference_mode()
     def verify(
         self,
         sequence: Sequence,
@@ -139,16 +138,15 @@ class FusedBackend:
         programs = self._of(sequence.pool)
         launch = programs.launch
         launch.begin()
-        positions = sequence.length + rows.depths
-        added = launch.add(sequence, rows.tokens, positions, rows.parents, rows.masks)
-        launch.choose(added, rows.depths, chooser, index)
+        launch.add_draft(sequence, rows, chooser, index)
         program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
         if program.prepare():
             programs.end.captured()
+        launched = time.perf_counter()
         program.replay()
         meanwhile()
         sequence.num_rows = len(rows)
-        return programs.end.read(rows, top8=top8)
+        return programs.end.read(rows, launched, top8=top8)
 
     @torch.inference_mode()
     def prefill(
@@ -215,7 +213,8 @@ class FusedBackend:
         """Returns the programs that read and write `pool`, made on first use."""
         programs = self._programs.get(pool)
         if programs is None:
-            programs = self._programs[pool] = _Programs(self, pool)
+            with torch.inference_mode(False):  # verify() writes to its buffers outside of that
+                programs = self._programs[pool] = _Programs(self, pool)
         return programs
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 
 from ooospec import ops
+from ooospec._core import _C
 from ooospec.kv import PagePool, Sequence
+from ooospec.rows import Rows
 from ooospec.sampling import Chooser
 
 Ints = Seq[int] | np.ndarray[Any, Any]
@@ -63,12 +65,12 @@ class Launch:
         num_bytes = sum(dtype.itemsize * math.prod(shape) for dtype, shape in fields.values())
         self._host = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=on_gpu)
         self._device = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
-        self._fill: dict[str, np.ndarray] = {}
+        host: dict[str, np.ndarray] = {}
         views: dict[str, torch.Tensor] = {}
         start = 0
         for name, (dtype, shape) in fields.items():
             stop = start + dtype.itemsize * math.prod(shape)
-            self._fill[name] = self._host[start:stop].view(dtype).view(shape).numpy()
+            host[name] = self._host[start:stop].view(dtype).view(shape).numpy()
             views[name] = self._device[start:stop].view(dtype).view(shape)
             start = stop
         self.sampling = ops.RowSampling(
@@ -81,21 +83,15 @@ class Launch:
         )
         self.page_table = torch.zeros_like(self._host_table, device=device)
         self._bound: list[tuple[list[int], int] | None] = [None] * num_sequences
-        self._counted = np.arange(num_rows)
-        self._spare_slots = pool.spare_slot + self._counted % pool.page_size
-        self._num_used = self._num_sequences = 0
+        self._last_row = host.pop("last_row")
+        unsigned = {name: host[name].view(np.uint64) for name in ("mask", "key")}
+        self._rows = _C.LaunchRows(
+            host | unsigned, spare_slot=pool.spare_slot, page_size=pool.page_size
+        )
 
     def begin(self) -> None:
         """Forgets the rows of the last launch."""
-        fill = self._fill
-        fill["sequences"][:] = -1
-        fill["parents"][:] = -1
-        fill["tokens"][:] = 0
-        fill["positions"][:] = 0
-        fill["mask"][:] = 0
-        fill["slots"][:] = self._spare_slots
-        fill["lengths"][:] = 0
-        self._num_used = self._num_sequences = 0
+        self._rows.begin()
 
     def add(
         self,
@@ -113,56 +109,25 @@ class Launch:
         length: tokens that count as committed; None: those of the sequence.
         Raises ValueError if rows or sequences are too many.
         """
-        first, count = self._num_used, len(tokens)
         length = sequence.length if length is None else length
-        index = self._num_sequences
-        if first + count > self.num_rows or index == len(self._bound):
-            raise ValueError(
-                f"launch: expected at most {self.num_rows} rows of {len(self._bound)} sequences, "
-                f"got {first + count} rows, {index + 1} sequences"
-            )
-        rows = range(first, first + count)
-        part = slice(first, first + count)
-        fill = self._fill
-        fill["tokens"][part] = tokens
-        fill["positions"][part] = positions
-        if first == 0:
-            fill["parents"][part] = parents
-            fill["mask"].view(np.uint64)[part] = masks
-        else:
-            own = np.asarray(parents, dtype=np.int32)
-            fill["parents"][part] = np.where(own >= 0, own + first, -1)
-            bits = np.asarray(masks, dtype=np.uint64) << np.uint64(first)
-            fill["mask"].view(np.uint64)[part] = bits
-        row = first
-        for start, stop in sequence.runs(length, length + count):
-            fill["slots"][row : row + stop - start] = self._counted[: stop - start]
-            fill["slots"][row : row + stop - start] += start
-            row += stop - start
-        fill["sequences"][part] = index
-        fill["lengths"][index] = length
+        index, count = self._rows.num_sequences, len(tokens)
+        runs = sequence.runs(length, length + count)
+        first = self._rows.add(tokens, positions, parents, masks, runs, length)
         self._bind(index, sequence.pages)
-        self._num_used += count
-        self._num_sequences += 1
-        return rows
+        return range(first, first + count)
 
-    def choose(self, rows: range, depths: Ints, chooser: Chooser, index: int) -> None:
-        """Says how rows choose what comes after them: place `index` of the answer, plus depth."""
-        part, fill, params = slice(rows.start, rows.stop), self._fill, chooser.params
-        places = fill["index"][part]
-        places[:] = depths
-        places += index
-        fill["no_eos"][part] = places < params.min_tokens
-        if params.temperature == 0:
-            return
-        fill["temperature"][part] = params.temperature
-        fill["top_k"][part] = params.top_k
-        fill["top_p"][part] = params.top_p
-        fill["key"].view(np.uint64)[part] = chooser.key
+    def add_draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int) -> None:
+        """Adds a draft behind a sequence; what comes after its root has place `index` of the
+        answer. Raises ValueError likewise.
+        """
+        number, length = self._rows.num_sequences, sequence.length
+        runs = sequence.runs(length, length + len(rows))
+        self._rows.add_draft(rows.core, runs, length, index, chooser.core)
+        self._bind(number, sequence.pages)
 
     def set_last_row(self, row: int) -> None:
         """Names the row whose logits are wanted."""
-        self._fill["last_row"][0] = row
+        self._last_row[0] = row
 
     def copy_in(self) -> None:
         """Sends what add() wrote to the device; part of a round's graph."""

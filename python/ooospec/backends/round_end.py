@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Protocol
 
 import torch
@@ -33,9 +34,10 @@ class RoundEnd(Protocol):
         """Says that a graph with run() in it was captured, and ran before that."""
         ...
 
-    def read(self, rows: Rows, *, top8: bool) -> Verdict:
+    def read(self, rows: Rows, launched: float, *, top8: bool) -> Verdict:
         """Waits for the round of `rows`, which are the launch's first, and returns what came of it.
 
+        launched: when the round was, for the verdict.
         Raises RuntimeError if the model gave no usable logits or the device failed.
         """
         ...
@@ -98,17 +100,19 @@ class DeviceEnd:
         """See RoundEnd."""
         self._num_rounds = int(self._round)
 
-    def read(self, rows: Rows, *, top8: bool) -> Verdict:
+    def read(self, rows: Rows, launched: float, *, top8: bool) -> Verdict:
         """See RoundEnd."""
         self._num_rounds += 1
         stream = torch.cuda.current_stream(self._launch.pool.device).cuda_stream
         if not self._report.wait(self._num_rounds, TIMEOUT_US, stream):
             raise RuntimeError(f"round: expected an end within {TIMEOUT_US / 1e6:.0f} s, got none")
+        seen = perf_counter()
         count = int(self._counts[0])
         tokens = self._tokens[:count].tolist()
         _check(tokens)
         found = self._top8[: len(rows)].copy() if top8 else None
-        return Verdict(self._rows[:count].tolist(), tokens, found, compacted=True)
+        path = self._rows[:count].tolist()
+        return Verdict(path, tokens, launched, seen, found, compacted=True)
 
 
 class HostEnd:
@@ -129,14 +133,16 @@ class HostEnd:
     def captured(self) -> None:
         """See RoundEnd."""
 
-    def read(self, rows: Rows, *, top8: bool) -> Verdict:
+    def read(self, rows: Rows, launched: float, *, top8: bool) -> Verdict:
         """See RoundEnd."""
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
+        seen = perf_counter()
         choices = self._host_choices[: len(rows)].tolist()
         path, tokens = rows.follow(lambda row, depth: choices[row])
         _check(tokens)
-        return Verdict(path, tokens, self._host_top8[: len(rows)].numpy().copy() if top8 else None)
+        found = self._host_top8[: len(rows)].numpy().copy() if top8 else None
+        return Verdict(path, tokens, launched, seen, found)
 
 
 def _outputs(launch: Launch) -> tuple[torch.Tensor, torch.Tensor]:
