@@ -11,16 +11,21 @@ those of a real decode.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 from transformers import AutoTokenizer
 
 from _harness import Report, parse_args, quantile
-from _requests import FILES, call_styles, evaluation_calls, read_requests
-from ooospec import Vocab, render_calls, usual_styles
+from _requests import (
+    answer_ids,
+    call_styles,
+    earlier_answers,
+    evaluation_calls,
+    long_dialogue,
+    with_others,
+)
+from ooospec import Vocab, usual_styles
 from ooospec.draft import Drafter, TargetText, new_memory
 from ooospec.methods import METHODS
 from ooospec.replay import slot_records
@@ -32,26 +37,6 @@ NUM_EARLIER_CALLS = 10_000
 NUM_NODES = 64
 MIN_NODES = 48
 HINT_ROUND = 2
-TRAIN_FILES = ("train_sealtools", "train_acebench", "train_bfcl")
-
-
-def earlier_calls(folder: Path, text: TargetText, style: Any, count: int) -> list[list[int]]:
-    """Returns `count` answers of other requests as ids; calls come again with numbers in their
-    values where they run out.
-    """
-    calls = [
-        call for file in TRAIN_FILES for row in read_requests(folder, file) for call in row["calls"]
-    ]
-    answers = []
-    for i in range(count):
-        call = calls[i % len(calls)]
-        arguments = json.dumps(
-            call["arguments"] | ({"serial": i} if i >= len(calls) else {}), ensure_ascii=False
-        )
-        answers.append(
-            [*text.encode(render_calls([(call["name"], arguments)], style)), text.end_token]
-        )
-    return answers
 
 
 def main() -> None:
@@ -64,34 +49,25 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     table = TokenTable(tokenizer)
     style = call_styles()["fenced json, indented by 2"]
-    text = TargetText(Vocab(table.pieces), table.encode, tokenizer.eos_token_id, usual_styles())
+    vocab = Vocab(table.pieces)
+    encode = table.drafting_encoder(vocab)
+    text = TargetText(vocab, encode, tokenizer.eos_token_id, usual_styles())
     memory = new_memory(text)
+    num_earlier = 100 if args.smoke else NUM_EARLIER_CALLS
+    answers = list(earlier_answers(args.data, text, style, num_earlier))
     start = time.perf_counter()
-    for answer in earlier_calls(args.data, text, style, 100 if args.smoke else NUM_EARLIER_CALLS):
+    for answer in answers:
         memory.learn_answer(answer)
     learn_seconds = time.perf_counter() - start
-    dialogue = "\n".join(
-        message["content"] or ""
-        for file in FILES
-        for row in read_requests(args.data, file)[:60]
-        for message in row["messages"]
-    )
-    prompt = list(table.encode(dialogue))[:NUM_PROMPT_TOKENS]
+    prompt = list(table.encode(long_dialogue(args.data)))[:NUM_PROMPT_TOKENS]
     calls = list(evaluation_calls(args.data, 200))
     spare = [tool for _, _, tools, _ in calls for tool in tools]
     host_us, encode_us, encodes, nodes = [], [], [], []
     clock = time.perf_counter_ns
     for number in range(10**9):
         _, _, tools, call = calls[number % len(calls)]
-        names = {tool["function"]["name"] for tool in tools}
-        others = {
-            tool["function"]["name"]: tool
-            for tool in spare
-            if tool["function"]["name"] not in names
-        }
-        tools = [*tools, *others.values()][:NUM_TOOLS]
-        arguments = json.dumps(call["arguments"], ensure_ascii=False)
-        ids = [*table.encode(render_calls([(call["name"], arguments)], style)), text.end_token]
+        tools = with_others(tools, spare, NUM_TOOLS)
+        ids = answer_ids(text, call, style)
         drafter = Drafter(text, tools, METHODS["ooo"], prompt, memory=memory)
         core, hints = drafter.core, slot_records(1, [call], tools)
         core.commit(ids[:1])
@@ -131,12 +107,7 @@ def main() -> None:
     report.add("tokenizer", "mean", sum(encodes) / len(encodes), "calls/round")
     report.add("rounds", "count", len(host_us), "rounds")
     report.add("nodes", "mean", sum(nodes) / len(nodes), "nodes")
-    report.add(
-        "earlier calls",
-        "learn",
-        learn_seconds * 1e6 / (100 if args.smoke else NUM_EARLIER_CALLS),
-        "us a call",
-    )
+    report.add("earlier calls", "learn", learn_seconds * 1e6 / num_earlier, "us a call")
     report.finish()
 
 

@@ -56,10 +56,10 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def random_model(shape: str, device: str, dtype: torch.dtype) -> Any:
-    """Returns a Qwen3 model of that shape with random weights."""
+def random_model(shape: str, device: str, dtype: torch.dtype, **changes: Any) -> Any:
+    """Returns a Qwen3 model of that shape, but for `changes`, with random weights."""
     config = transformers.Qwen3Config(
-        **SHAPES[shape],
+        **{**SHAPES[shape], **changes},
         max_position_embeddings=40960,
         tie_word_embeddings=False,
         eos_token_id=0,

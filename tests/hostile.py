@@ -64,6 +64,9 @@ class ScriptedDrafter:
     def commit(self, tokens: Sequence[int], top8: Any = None) -> None:
         self.committed += tokens
 
+    def prepare(self) -> None:
+        pass
+
     def finish(self) -> None:
         self.finished += 1
 

@@ -47,7 +47,8 @@ class Shadowed:
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
-        self.propose, self.finish = drafter.propose, drafter.finish
+        self.propose, self.prepare = drafter.propose, drafter.prepare
+        self.finish = drafter.finish
         self.wants_top8 = drafter.wants_top8
 
     def commit(self, tokens: Sequence[int], top8: Any = None) -> None:

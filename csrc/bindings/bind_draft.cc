@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "draft/byte_bpe.h"
 #include "draft/drafter.h"
 
 namespace py = pybind11;
@@ -27,23 +28,28 @@ Encode wrap_encode(py::function encode) {
   };
 }
 
-// top8: int32[nodes of the last tree, 8]; a row that starts with -1 is left out.
-void observe_successors(Drafter& drafter, const py::array_t<std::int32_t>& top8) {
-  const auto rows = top8.unchecked<2>();
-  const std::span<const TokenId> nodes = drafter.tree().tokens();
-  OOOSPEC_REQUIRE(rows.shape(0) == static_cast<py::ssize_t>(nodes.size()),
-                  "top8: expected a row for each of the ", nodes.size(), " nodes, got ",
-                  rows.shape(0));
-  Tokens successors;
-  for (py::ssize_t row = 0; row < rows.shape(0); ++row) {
-    successors.clear();
-    for (py::ssize_t i = 0; i < rows.shape(1) && rows(row, i) >= 0; ++i) {
-      successors.push_back(rows(row, i));
-    }
-    if (!successors.empty()) {
-      drafter.observe_successors(nodes[static_cast<std::size_t>(row)], successors);
-    }
+// A tokenizer done here, and what is asked where it cannot help.
+struct PlainBpe {
+  std::shared_ptr<const ByteBpe> bpe;
+  py::function otherwise;
+
+  Encode encode() const {
+    return [bpe = bpe, otherwise = wrap_encode(otherwise)](std::string_view text) -> Tokens {
+      Tokens tokens;
+      return bpe->encode(text, tokens) ? tokens : otherwise(text);
+    };
   }
+};
+
+Encode encode_of(const py::object& encode) {
+  if (py::isinstance<PlainBpe>(encode)) return encode.cast<const PlainBpe&>().encode();
+  return wrap_encode(encode.cast<py::function>());
+}
+
+using Rows = py::array_t<TokenId, py::array::c_style | py::array::forcecast>;
+
+std::span<const TokenId> view(const Rows& rows) {
+  return {rows.data(), static_cast<std::size_t>(rows.size())};
 }
 
 }  // namespace
@@ -59,6 +65,18 @@ void bind_draft(py::module_& module) {
           "bytes", [](const Vocab& vocab, TokenId token) { return py::bytes(vocab.bytes(token)); },
           py::arg("token"));
 
+  py::class_<PlainBpe>(module, "ByteBpe")
+      .def(py::init([](const std::shared_ptr<Vocab>& vocab, int most_digits, const Tokens& added,
+                       py::function otherwise) {
+             return PlainBpe{std::make_shared<ByteBpe>(vocab, most_digits, added),
+                             std::move(otherwise)};
+           }),
+           py::arg("vocab"), py::arg("most_digits"), py::arg("added"), py::arg("otherwise"))
+      .def(
+          "__call__",
+          [](const PlainBpe& self, std::string_view text) { return self.encode()(text); },
+          py::arg("text"));
+
   py::class_<DraftMemory, std::shared_ptr<DraftMemory>>(module, "DraftMemory")
       .def(py::init<int, std::size_t, std::vector<StyleGuess>>(), py::kw_only(),
            py::arg("vocab_size"), py::arg("max_bytes"), py::arg("styles"))
@@ -66,23 +84,16 @@ void bind_draft(py::module_& module) {
           "learn_answer",
           [](DraftMemory& memory, const Tokens& tokens) { memory.learn_answer(tokens); },
           py::arg("tokens"))
-      .def(
-          "learn_successors",
-          [](DraftMemory& memory, TokenId token, const Tokens& successors) {
-            memory.learn_successors(token, successors);
-          },
-          py::arg("token"), py::arg("successors"))
       .def_property_readonly("styles", &DraftMemory::styles)
       .def_property_readonly("bytes", &DraftMemory::bytes);
 
   py::class_<Drafter>(module, "Drafter")
       .def(py::init([](std::shared_ptr<Vocab> vocab, std::shared_ptr<ToolSet> tools,
-                       std::shared_ptr<DraftMemory> memory, py::function encode, bool schema,
+                       std::shared_ptr<DraftMemory> memory, const py::object& encode, bool schema,
                        bool hint, bool lookup, bool retrieval, bool recycler, bool thinking,
                        TokenId end_token) {
              return std::make_unique<Drafter>(
-                 std::move(vocab), std::move(tools), std::move(memory),
-                 wrap_encode(std::move(encode)),
+                 std::move(vocab), std::move(tools), std::move(memory), encode_of(encode),
                  DrafterOptions{schema, hint, lookup, retrieval, recycler, thinking, end_token});
            }),
            py::arg("vocab"), py::arg("tools"), py::arg("memory"), py::arg("encode"), py::kw_only(),
@@ -110,7 +121,11 @@ void bind_draft(py::module_& module) {
       .def(
           "commit", [](Drafter& drafter, const Tokens& tokens) { drafter.commit(tokens); },
           py::arg("tokens"))
-      .def("observe_successors", &observe_successors, py::arg("top8"))
+      .def(
+          "observe_successors",
+          [](Drafter& drafter, const Rows& top8) { drafter.observe_successors(view(top8)); },
+          py::arg("top8"))
+      .def("prepare", &Drafter::prepare)
       .def("finish", &Drafter::finish)
       .def_property_readonly("reader", &Drafter::reader,
                              py::return_value_policy::reference_internal)

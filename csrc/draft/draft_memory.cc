@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draft/draft_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ooospec {
@@ -18,9 +19,14 @@ void DraftMemory::learn_style(const CallStyle& style) {
   learn(styles_, style);
 }
 
-void DraftMemory::learn_successors(TokenId token, std::span<const TokenId> successors) {
+void DraftMemory::learn_successors(std::span<const TokenId> tokens, std::span<const TokenId> rows) {
+  constexpr auto kWidth = static_cast<std::size_t>(TokenRecycler::kMaxSuccessors);
   const std::lock_guard lock(mutex_);
-  recycler_.update(token, successors);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto row = rows.subspan(i * kWidth, kWidth);
+    const auto end = std::ranges::find_if(row, [](TokenId token) { return token < 0; });
+    if (end != row.begin()) recycler_.update(tokens[i], {row.begin(), end});
+  }
 }
 
 std::vector<StyleGuess> DraftMemory::styles() const {

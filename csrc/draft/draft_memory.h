@@ -31,8 +31,9 @@ class DraftMemory {
   // Takes up the style in which an answer's calls were written.
   void learn_style(const CallStyle& style);
 
-  // Takes up the target's `successors` (likeliest first) of `token`.
-  void learn_successors(TokenId token, std::span<const TokenId> successors);
+  // Takes up the target's successors of tokens: TokenId[tokens, TokenRecycler::kMaxSuccessors],
+  // likeliest first, -1 behind the last.
+  void learn_successors(std::span<const TokenId> tokens, std::span<const TokenId> rows);
 
   // Returns what was learnt of styles, likeliest first, and of acceptance.
   std::vector<StyleGuess> styles() const;

@@ -177,16 +177,29 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
   }
 }
 
-void Drafter::propose_text(int budget) {
-  const int max_paths = 1 + std::max(budget - kMainNodes, 0) / kNodesPerBranch;
+// Writes the texts that may come and tokenises them: texts_[0] to `main`, the others to the
+// tokenizer's memory.
+void Drafter::write_texts(TokenPath& main) {
+  const int max_paths = 1 + std::max(budget_ - kMainNodes, 0) / kNodesPerBranch;
   writer_.write_on(reader_, styles_, slots_, max_paths, texts_);
+  main.clear();
+  if (texts_.empty()) return;
+  tokenizer_.tokenise(texts_[0].text, main);
+  for (const TextPath& branch : std::span(texts_).subspan(1)) {
+    tokenizer_.expect_branch(branch.text, branch.shared, main);
+  }
+  tokenizer_.encode_expected();
+}
+
+void Drafter::propose_text() {
+  write_texts(main_path_);
   const std::size_t main = num_proposals_;
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const TextPath& text = texts_[i];
     Proposal& proposal = next_proposal();
     TokenPath& path = proposal.path;
     if (i == 0) {
-      tokenizer_.tokenise(text.text, path);
+      path = main_path_;
     } else {
       proposal.base = static_cast<int>(main);
       proposal.own = tokenizer_.tokenise_branch(text.text, text.shared, main_path_, path);
@@ -200,13 +213,34 @@ void Drafter::propose_text(int budget) {
     } else if (!text.ends_answer && !path.tokens.empty()) {
       proposal.claimed.back() *= kUnstable;
     }
-    if (i > 0) continue;
-    main_path_ = path;
-    for (const TextPath& branch : std::span(texts_).subspan(1)) {
-      tokenizer_.expect_branch(branch.text, branch.shared, main_path_);
-    }
-    tokenizer_.encode_expected();
+    if (i == 0) main_path_ = path;
   }
+}
+
+// Looks up what would come next along the main path: nothing comes of it but that commit() and
+// propose() find in the cache what they will read.
+void Drafter::look_ahead() {
+  constexpr std::size_t kMostTokens = 8;
+  const std::span<const TokenId> tokens(main_path_.tokens);
+  SuffixIndex::Cursor in_text = text_.tail();
+  SuffixIndex::Cursor in_memory = memory_cursor_;
+  for (const TokenId token : tokens.first(std::min(tokens.size(), kMostTokens))) {
+    if (options_.lookup) {
+      text_.advance(in_text, token);
+      text_.continuations(in_text, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+    }
+    if (!options_.retrieval) continue;
+    memory_->with_stores([&](const SuffixIndex& index, const TokenRecycler&) {
+      index.advance(in_memory, token);
+      index.continuations(in_memory, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+    });
+  }
+}
+
+void Drafter::prepare() {
+  take_up_successors();
+  if (options_.schema) write_texts(ahead_);
+  look_ahead();
 }
 
 void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
@@ -301,10 +335,11 @@ const DraftTree& Drafter::propose(int budget) {
   budget = std::clamp(budget, 1, DraftTree::kMaxNodes);
   tree_.reset(last_token_);
   num_proposals_ = num_external_;
+  budget_ = budget;
   if (budget > 1) {
     const auto main = static_cast<int>(num_proposals_);
     main_path_.clear();
-    if (options_.schema) propose_text(budget);
+    if (options_.schema) propose_text();
     propose_retrieval(-1);
     if (!main_path_.tokens.empty() && !texts_[0].ends_answer) propose_retrieval(main);
     if (options_.recycler) propose_recycler();
@@ -372,11 +407,28 @@ void Drafter::commit(std::span<const TokenId> tokens) {
   }
 }
 
-void Drafter::observe_successors(TokenId token, std::span<const TokenId> successors) {
-  if (options_.recycler) memory_->learn_successors(token, successors);
+void Drafter::observe_successors(std::span<const TokenId> rows) {
+  if (!options_.recycler) return;
+  constexpr auto kWidth = static_cast<std::size_t>(TokenRecycler::kMaxSuccessors);
+  const std::span<const TokenId> nodes = tree_.tokens();
+  OOOSPEC_REQUIRE(rows.size() == nodes.size() * kWidth, "successors: expected ", kWidth,
+                  " for each of the ", nodes.size(), " nodes, got ", rows.size());
+  for (const TokenId token : rows) {
+    OOOSPEC_REQUIRE_INDEX(token < vocab_->size(), "successors: expected tokens below ",
+                          vocab_->size(), ", got ", token);
+  }
+  take_up_successors();
+  observed_.assign(nodes.begin(), nodes.end());
+  successors_.assign(rows.begin(), rows.end());
+}
+
+void Drafter::take_up_successors() {
+  memory_->learn_successors(observed_, successors_);
+  observed_.clear();
 }
 
 void Drafter::finish() {
+  take_up_successors();
   memory_->set_calibration(calibration_);
   if (options_.retrieval && !answer_.empty()) memory_->learn_answer(answer_);
   if (!reader_.calls().empty()) memory_->learn_style(reader_.style());

@@ -35,11 +35,12 @@ struct DrafterOptions {
   TokenId end_token = -1;  // drafted where the answer may end; -1: none
 };
 
-// Drafts for one request. begin() once, then rounds of propose() and commit(); offer_hint() at any
-// time between them. Not thread-safe. A draft can be wrong in any way; only the target commits.
+// Drafts for one request. begin() once, then rounds of propose() and commit(); offer_hint() and
+// prepare() at any time between them. Not thread-safe. A draft can be wrong in any way; only the
+// target commits.
 class Drafter {
  public:
-  // encode: the target's tokenizer; called from propose() only.
+  // encode: the target's tokenizer; called from propose() and prepare() only.
   Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
           std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options);
 
@@ -70,9 +71,17 @@ class Drafter {
   // vocabulary, before any of them is taken up.
   void commit(std::span<const TokenId> tokens);
 
-  // Takes up the target's likeliest tokens after `token`, likeliest first. Raises std::out_of_range
-  // for ids outside the vocabulary.
-  void observe_successors(TokenId token, std::span<const TokenId> successors);
+  // Hears of the target's likeliest tokens after each node of the last tree. They are taken up by
+  // prepare(), or with the next ones.
+  //   rows: TokenId[nodes, TokenRecycler::kMaxSuccessors], likeliest first, -1 behind the last
+  // Raises std::invalid_argument for another number, std::out_of_range for ids outside the
+  // vocabulary.
+  void observe_successors(std::span<const TokenId> rows);
+
+  // Does while the target verifies what can be done before commit(): takes up what was observed,
+  // writes and tokenises what new hints say, looks up what may follow. Changes no proposal. Cost:
+  // as propose().
+  void prepare();
 
   // Ends the request: the answer is learnt by the memory for requests to come.
   void finish();
@@ -103,7 +112,10 @@ class Drafter {
   };
 
   Proposal& next_proposal();
-  void propose_text(int budget);
+  void write_texts(TokenPath& main);
+  void propose_text();
+  void take_up_successors();
+  void look_ahead();
   void propose_retrieval(int base);
   void propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
                              std::size_t first_rate, int base);
@@ -130,6 +142,7 @@ class Drafter {
   std::vector<float> cost_us_;
   Allowance allowance_;
   TokenId last_token_ = -1;
+  int budget_ = DraftTree::kMaxNodes;  // of the last proposal
   std::vector<TokenId> answer_;
   std::vector<TextPath> texts_;
   TokenPath main_path_;  // texts_[0] as tokens, with the end token where the answer may end
@@ -138,6 +151,9 @@ class Drafter {
   std::size_t num_external_ = 0;  // of these, the first ones come from outside
   std::vector<SuffixIndex::Continuation> continuations_;
   std::vector<float> corrected_;
+  TokenPath ahead_;                  // texts_[0] as prepare() found it
+  std::vector<TokenId> observed_;    // nodes, and
+  std::vector<TokenId> successors_;  // rows of what comes after them
 };
 
 }  // namespace ooospec

@@ -74,7 +74,8 @@ class DraftStore:
 
 @dataclass
 class Drafter:
-    """One request's drafting: `propose`, let the target verify, `commit`; `finish` at the end.
+    """One request's drafting: `propose`, let the target verify and `prepare` meanwhile, `commit`;
+    `finish` at the end.
 
     Usable without the engine. Not thread-safe.
 
@@ -160,6 +161,10 @@ class Drafter:
         self.answer.extend(tokens)
         for source in self.sources:
             source.commit(tokens)
+
+    def prepare(self) -> None:
+        """Does what can be done before commit(), while the target verifies."""
+        self.core.prepare()
 
     @property
     def wants_top8(self) -> bool:

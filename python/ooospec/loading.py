@@ -114,6 +114,12 @@ class RequestDrafter:
             self._under_way = None
         self.drafter.commit(tokens, top8)
 
+    def prepare(self) -> None:
+        """See Drafter.prepare; with the hints that have arrived."""
+        if self.router is not None:
+            self.router.poll()
+        self.drafter.prepare()
+
     @property
     def wants_top8(self) -> bool:
         """See Drafter.wants_top8."""
@@ -246,9 +252,10 @@ def load(
     elif sidecar is not None:
         running = sidecar
     table = TokenTable(model.tokenizer)
+    vocab = _C.Vocab(table.pieces)
     text = TargetText(
-        _C.Vocab(table.pieces),
-        table.encode,
+        vocab,
+        table.drafting_encoder(vocab),
         end_token(model),
         call_styles(model.tokenizer),
         model.tokenizer,

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,14 +38,21 @@ class Drafter(Protocol):
         """
         ...
 
+    def prepare(self) -> None:
+        """May do now what can be done before commit(): the target runs."""
+        ...
+
     def finish(self) -> None:
         """The request is over, whether it ended well or not."""
         ...
 
 
-@dataclass(frozen=True)
-class Round:
-    """One pass of the target. Times in seconds of time.perf_counter; num_rows includes the root."""
+class Round(NamedTuple):
+    """One pass of the target. Times in seconds of time.perf_counter; num_rows includes the root.
+
+    verify_start, verify_stop: when the rows were on their way to the device, and when the host knew
+    that it was done with them.
+    """
 
     start: float
     verify_start: float
@@ -89,6 +97,12 @@ class Metrics:
     def host_seconds(self) -> float:
         return sum(one.stop - one.start for one in self.rounds) - self.verify_seconds
 
+    @property
+    def gap_seconds(self) -> list[float]:
+        """How long the device waited for the host before each round but the first."""
+        pairs = itertools.pairwise(self.rounds)
+        return [after.verify_start - before.verify_stop for before, after in pairs]
+
 
 class Loop:
     """One admitted request: its sequence, its answer and its drafter."""
@@ -116,6 +130,7 @@ class Loop:
         """Prefills what of the prompt is not cached and commits the first token of the answer."""
         start = time.perf_counter()
         logits = self.backend.prefill(self.sequence, prompt_ids[self.sequence.length :])
+        self._meanwhile()
         token = self._chooser.choose(logits, 0)
         self.metrics.prefill_start = start
         self.metrics.prefill_seconds = time.perf_counter() - start
@@ -126,18 +141,16 @@ class Loop:
         start = time.perf_counter()
         rows = self._propose()
         wants_top8 = rows.num_nodes > 0 and self._drafter is not None and self._drafter.wants_top8
-        verify_start = time.perf_counter()
         verdict = self.backend.verify(
             self.sequence,
             rows,
             self._chooser,
             len(self.output.token_ids),
             top8=wants_top8,
-            meanwhile=self._count,
+            meanwhile=self._meanwhile,
         )
-        verify_stop = time.perf_counter()
         path = verdict.path
-        drafted = rows.sources[path[1:]].tolist()
+        drafted = rows.core.sources_of(path[1:])
         top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
         num_taken = self._commit(verdict.tokens, [*drafted, TARGET], top8)
         self.sequence.keep(range(num_taken) if verdict.compacted else path[:num_taken])
@@ -146,7 +159,7 @@ class Loop:
             self._count()
         stop = time.perf_counter()
         self.metrics.rounds.append(
-            Round(start, verify_start, verify_stop, stop, len(rows.tokens), num_taken)
+            Round(start, verdict.launched, verdict.seen, stop, len(rows), num_taken)
         )
 
     def _propose(self) -> Rows:
@@ -170,8 +183,14 @@ class Loop:
             self._drafter.commit(tokens[:num_taken], top8)
         return num_taken
 
+    def _meanwhile(self) -> None:
+        """Does what need not be done between two rounds; the target runs."""
+        self._count()
+        if self._drafter is not None:
+            self._drafter.prepare()
+
     def _count(self) -> None:
-        """Takes the last round into the metrics; done while the next one runs."""
+        """Takes the last round into the metrics."""
         if self._uncounted is None:
             return
         (rows, accepted), self._uncounted = self._uncounted, None

@@ -149,5 +149,8 @@ class _Replay:
     def commit(self, tokens: Seq[int], top8: np.ndarray[Any, Any] | None = None) -> None:
         self._committed += tokens
 
+    def prepare(self) -> None:
+        pass
+
     def finish(self) -> None:
         pass

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Byte-level BPE of the usual kind, done here: to ask a tokenizer of somebody else costs more than
+// all the rest of a draft.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/types.h"
+#include "common/vocab.h"
+
+namespace ooospec {
+
+// Tokenises ASCII text as byte-level BPE does whose words are those of the pattern
+//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,most_digits}
+//   | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+// and whose ids are the ranks of its merges, as with tiktoken (Qwen, Llama 3). Immutable after
+// construction, so it may be shared between threads.
+class ByteBpe {
+ public:
+  // added: tokens that are found in the text before it is cut into words.
+  // Raises std::invalid_argument for no digits, std::out_of_range for ids outside the vocabulary.
+  ByteBpe(std::shared_ptr<const Vocab> vocab, int most_digits, std::span<const TokenId> added);
+
+  // Appends the tokens of `text` to `tokens`. Returns false, and appends nothing, for a text that
+  // is not ASCII or has too long a word. Cost: some 50 ns a token; no allocation but by `tokens`.
+  bool encode(std::string_view text, std::vector<TokenId>& tokens) const;
+
+ private:
+  static constexpr std::size_t kMaxWord = 128;  // bytes: cutting takes quadratic time
+  static constexpr std::uint32_t kNone = ~0U;
+
+  struct Slot {
+    std::uint32_t hash = 0;
+    std::uint32_t token = kNone;
+  };
+
+  std::uint32_t find(std::string_view piece) const;
+  TokenId find_added(std::string_view text) const;
+  std::size_t word_size(std::string_view text) const;
+  bool encode_plain(std::string_view text, std::vector<TokenId>& tokens) const;
+  bool encode_word(std::string_view word, std::vector<TokenId>& tokens) const;
+
+  std::shared_ptr<const Vocab> vocab_;
+  std::size_t most_digits_;
+  std::vector<TokenId> added_;            // the longest first
+  std::array<bool, 256> begins_added_{};  // by first byte
+  std::vector<Slot> slots_;               // bytes -> token
+};
+
+}  // namespace ooospec
