@@ -120,8 +120,10 @@ class TokenTable:
         """Yields texts in which pieces of all kinds stand side by side."""
         rng = random.Random(0)
         pieces = [piece.decode() for piece in self.pieces if piece.isascii() and piece]
+        added = [self.pieces[token_id].decode() for token_id in self._added]
         for _ in range(_NUM_PROBES if pieces else 0):
-            yield "".join(rng.choices(pieces, k=8))
+            around = rng.choices(added, k=1) if added else []
+            yield "".join([*rng.choices(pieces, k=6), *around, *rng.choices(pieces, k=2)])
 
     def _encode(self, text: str) -> list[int]:
         if self._backend is not None:
