@@ -52,7 +52,7 @@ build: $(READY)  ## compile the C++ core in place (only what changed)
 test: cpp-test py-test  ## set-up, build, C++ tests, Python tests
 
 py-test: build
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 demo: build  ## a request answered live: make demo TARGET=... SIDECAR=...
 	@$(BIN)/ooospec demo $(if $(TARGET),--target $(TARGET)) $(if $(SIDECAR),--sidecar $(SIDECAR)) $(ARGS)
