@@ -75,6 +75,7 @@ bench: build  ## the benchmarks, small enough to see that they run; those on mod
 	$(BIN)/python bench/bench_kv_compact.py --smoke
 ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_gap.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_retokenise.py --smoke --tokenizer qwen=$(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_survival.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	for mode in rounds time; do $(BIN)/python bench/bench_methods.py --mode $$mode --smoke \

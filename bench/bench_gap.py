@@ -44,6 +44,7 @@ NUM_TOOLS = 16
 NUM_EARLIER_CALLS = 10_000
 MOST_TAKEN = 4  # tokens that a round commits
 HINT_ROUND = 2
+VOCAB_SIZE = 151936  # of the model: no less than the tokenizer's
 
 
 class Recording:
@@ -155,15 +156,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200)
     args = parse_args(__doc__ or "", parser)
     on_gpu = torch.cuda.is_available()
-    device, shape, dtype = ("cuda", "0.6B", torch.bfloat16) if on_gpu else ("cpu", "tiny", None)
+    kind = ("0.6B", "cuda", torch.bfloat16) if on_gpu else ("tiny", "cpu", torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
-    model = random_model(shape, device, dtype or torch.float32, vocab_size=151936)
+    model = random_model(*kind, vocab_size=VOCAB_SIZE)
     recording = Recording()
     target = RecordedTarget(recording, model, tokenizer)
     target.eos_ids = frozenset({tokenizer.eos_token_id})
     config = EngineConfig(cache_tokens=16384)
     engine = load(target, sidecar=recording, cost_model=False, config=config)
-    store = engine.drafting.store
+    store = engine.drafting.store  # type: ignore[union-attr]
     style = call_styles()["fenced json, indented by 2"]
     for answer in earlier_answers(
         args.data, store.text, style, 100 if args.smoke else NUM_EARLIER_CALLS
@@ -175,7 +176,10 @@ def main() -> None:
     calls = list(evaluation_calls(args.data, 200))
     spare = [tool for _, _, tools, _ in calls for tool in tools]
     gaps: dict[str, list[float]] = {"no hints": [], "hints pending": [], "hints known": []}
-    for number, (_, dialogue, tools, call) in zip(range(num_requests), itertools.cycle(calls)):
+    rows: list[int] = []
+    for number, (_, dialogue, tools, call) in zip(
+        range(num_requests), itertools.cycle(calls), strict=False
+    ):
         tools = with_others(tools, spare, NUM_TOOLS)
         recording.answer = answer_ids(store.text, call, style)
         recording.hints = slot_records(1, [call], tools) if number % 2 else ()
@@ -183,14 +187,18 @@ def main() -> None:
         found = engine.generate(messages, tools, method="ooo")
         if found.token_ids != recording.answer:
             raise RuntimeError(f"expected {recording.answer}, got {found.token_ids}")
+        rows += [one.num_rows for one in found.metrics.rounds]
         for idx, gap in enumerate(found.metrics.gap_seconds):
-            known = "hints pending" if idx == HINT_ROUND else "hints known"
+            hinted = "hints pending" if idx == HINT_ROUND else "hints known"
             before = idx < HINT_ROUND or not recording.hints
-            gaps["no hints" if before else known].append(gap * 1e9)
+            gaps["no hints" if before else hinted].append(gap * 1e9)
+    engine.close()
     report = Report("gap", args)
+    gaps["all"] = list(itertools.chain(*gaps.values()))
     for case, times in gaps.items():
-        report.add_times(f"host between rounds, {case}", times)
-        report.add(f"host between rounds, {case}", "count", len(times), "rounds")
+        report.add_times(case, times)
+        report.add(case, "count", len(times), "rounds")
+    report.add("rows", "mean", sum(rows) / len(rows), "rows")
     report.finish()
 
 

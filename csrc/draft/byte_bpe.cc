@@ -67,7 +67,8 @@ ByteBpe::ByteBpe(std::shared_ptr<const Vocab> vocab, int most_digits,
                  std::span<const TokenId> added)
     : vocab_(std::move(vocab)),
       most_digits_(static_cast<std::size_t>(most_digits)),
-      added_(added.begin(), added.end()) {
+      added_(added.begin(), added.end()),
+      words_(kNumWords) {
   OOOSPEC_REQUIRE(most_digits >= 1, "most_digits: expected at least 1, got ", most_digits);
   std::vector<bool> is_added(static_cast<std::size_t>(vocab_->size()));
   for (const TokenId token : added_) {
@@ -116,6 +117,7 @@ bool ByteBpe::encode(std::string_view text, std::vector<TokenId>& tokens) const 
   const std::size_t before = tokens.size();
   const auto is_ascii = [](char c) { return kind_of(c) != kOther; };
   if (!std::ranges::all_of(text, is_ascii)) return false;
+  const std::lock_guard lock(mutex_);
   std::size_t begin = 0;
   for (std::size_t at = 0; at <= text.size();) {
     const bool may_be = at < text.size() && begins_added_[static_cast<unsigned char>(text[at])];
@@ -139,7 +141,7 @@ bool ByteBpe::encode(std::string_view text, std::vector<TokenId>& tokens) const 
 bool ByteBpe::encode_plain(std::string_view text, std::vector<TokenId>& tokens) const {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t size = word_size(text.substr(at));
-    if (!encode_word(text.substr(at, size), tokens)) return false;
+    if (!encode_known_word(text.substr(at, size), tokens)) return false;
     at += size;
   }
   return true;
@@ -161,6 +163,28 @@ std::size_t ByteBpe::word_size(std::string_view text) const {
   const std::size_t last_break = text.substr(0, space).find_last_of("\r\n");
   if (last_break != std::string_view::npos) return last_break + 1;
   return space == text.size() || space == 1 ? space : space - 1;
+}
+
+// encode_word(), but for a word that is remembered.
+bool ByteBpe::encode_known_word(std::string_view word, std::vector<TokenId>& tokens) const {
+  if (word.size() > Word::kMaxBytes) return encode_word(word, tokens);
+  std::array<std::uint64_t, 2> key{};
+  std::memcpy(key.data(), word.data(), word.size());
+  key[1] |= std::uint64_t{word.size()} << 56;
+  const std::uint64_t hash = (key[0] * 0x9E3779B97F4A7C15U) ^ (key[1] * 0xC2B2AE3D27D4EB4FU);
+  Word& known = words_[(hash ^ hash >> 32) % kNumWords];
+  if (known.key == key) {
+    tokens.insert(tokens.end(), known.tokens.begin(), known.tokens.begin() + known.num_tokens);
+    return true;
+  }
+  const std::size_t before = tokens.size();
+  if (!encode_word(word, tokens)) return false;
+  const std::span<const TokenId> found = std::span(tokens).subspan(before);
+  if (found.size() > Word::kMaxTokens) return true;
+  known.key = key;
+  known.num_tokens = static_cast<std::uint32_t>(found.size());
+  std::ranges::copy(found, known.tokens.begin());
+  return true;
 }
 
 // Merges the pair of the least rank until none is left.

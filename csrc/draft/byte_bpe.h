@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,8 @@ namespace ooospec {
 // Tokenises ASCII text as byte-level BPE does whose words are those of the pattern
 //   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,most_digits}
 //   | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
-// and whose ids are the ranks of its merges, as with tiktoken (Qwen, Llama 3). Immutable after
-// construction, so it may be shared between threads.
+// and whose ids are the ranks of its merges, as with tiktoken (Qwen, Llama 3). Threads may share
+// it: encode() locks the words that it remembers.
 class ByteBpe {
  public:
   // added: tokens that are found in the text before it is cut into words.
@@ -40,10 +41,21 @@ class ByteBpe {
     std::uint32_t token = kNone;
   };
 
+  // A short word and its tokens: the same ones come again and again, and a look at slots_ misses
+  // the cache.
+  struct Word {
+    static constexpr std::size_t kMaxBytes = 15, kMaxTokens = 3;
+    std::array<std::uint64_t, 2> key{};  // its bytes, and their number in the last byte
+    std::array<TokenId, kMaxTokens> tokens;
+    std::uint32_t num_tokens = 0;
+  };
+  static constexpr std::size_t kNumWords = 2048;
+
   std::uint32_t find(std::string_view piece) const;
   TokenId find_added(std::string_view text) const;
   std::size_t word_size(std::string_view text) const;
   bool encode_plain(std::string_view text, std::vector<TokenId>& tokens) const;
+  bool encode_known_word(std::string_view word, std::vector<TokenId>& tokens) const;
   bool encode_word(std::string_view word, std::vector<TokenId>& tokens) const;
 
   std::shared_ptr<const Vocab> vocab_;
@@ -51,6 +63,8 @@ class ByteBpe {
   std::vector<TokenId> added_;            // the longest first
   std::array<bool, 256> begins_added_{};  // by first byte
   std::vector<Slot> slots_;               // bytes -> token
+  mutable std::mutex mutex_;
+  mutable std::vector<Word> words_;  // by hash; guarded by mutex_
 };
 
 }  // namespace ooospec

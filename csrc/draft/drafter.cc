@@ -239,6 +239,11 @@ void Drafter::look_ahead() {
 
 void Drafter::prepare() {
   take_up_successors();
+  if (answer_.empty()) {  // what comes first cannot be known, but memory can be at hand
+    propose(budget_);
+    num_proposals_ = num_external_;
+    return;
+  }
   if (options_.schema) write_texts(ahead_);
   look_ahead();
 }

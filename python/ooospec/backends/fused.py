@@ -162,6 +162,7 @@ class FusedBackend:
             first = sequence.length
             stop = min(len(tokens), start + self.chunk - first % self.chunk)
             count = stop - start
+            self._wait()  # the last chunk may run on behind this call
             launch = programs.chunk_launch
             launch.begin()
             launch.add(
@@ -173,7 +174,6 @@ class FusedBackend:
             )
             launch.set_last_row(count - 1)
             programs.chunk.replay()
-            self._wait()
             sequence.num_rows = count
             sequence.keep(range(count))
             start = stop
