@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 
+from ooospec import _core
+from ooospec.backends import kernels
 from ooospec.cli import doctor, options, view
 from ooospec.cli.main import run
 from ooospec.cli.requests import gather, read_requests
@@ -281,6 +287,67 @@ def test_doctor_says_how_to_mend_what_is_missing(
     assert core["state"] == "missing"
     assert "pip install" in core["advice"]
     assert not found["ok"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "memory", "trouble", "words"),
+    [
+        ((9, 0), 150e9, None, ["ok     GPU 0", "150 GB", "ok     kernels 0", "they run"]),
+        ((7, 5), 16e9, None, ["note   kernels 0", "7.5, older than 8.0", "slower but as exact"]),
+        ((8, 6), 4e9, None, ["note   GPU 0", "too small for the default models"]),
+        ((8, 6), 24e9, "OutOfResources: shared memory", ["note   kernels 0", "shared memory"]),
+    ],
+)
+def test_doctor_says_what_a_gpu_is_good_for(
+    capability: tuple[int, int],
+    memory: float,
+    trouble: str | None,
+    words: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D16: an old GPU, a small one, one whose kernels do not run: said, and no error."""
+    pytest.importorskip("triton")
+    card = SimpleNamespace(
+        name="Card", total_memory=memory, major=capability[0], minor=capability[1]
+    )
+
+    def try_out(*shape: Any) -> None:
+        if trouble is not None:
+            raise RuntimeError(trouble)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: card)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(kernels, "_try_out", try_out)
+    assert run(["doctor"]) == 0
+    out = re.sub(r" +", " ", capsys.readouterr().out)
+    for word in words:
+        assert re.sub(r" +", " ", word) in out
+
+
+def test_doctor_without_triton_or_nvcc_says_what_that_costs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name == "triton":
+            raise PackageNotFoundError(name)
+        return "1.0"
+
+    def without_nvcc() -> Any:
+        raise ImportError("the package was built without nvcc")
+
+    monkeypatch.setattr(doctor, "version", version)
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr(_core, "cuda_core", without_nvcc)
+    assert run(["doctor", "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["triton"]["state"] == found["CUDA core"]["state"] == "note"
+    assert found["triton"]["advice"] == "needed for the GPU's fast path: pip install triton"
+    assert found["CUDA core"]["value"] == "built without nvcc"
+    assert "install nvcc" in found["CUDA core"]["advice"]
+    assert "install torch for CUDA" in found["GPU"]["advice"]
 
 
 # --- what is shown ------------------------------------------------------------------------------

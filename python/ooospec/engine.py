@@ -275,7 +275,8 @@ class Engine:
         chooser = Chooser(request.params, self.backend.decodable, eos_ids)
         pieces = None if self.tokens is None else self.tokens.pieces
         output = Output(pieces, request.params, eos_ids, max_tokens)
-        return Loop(self.backend, sequence, chooser, output, drafter, self.config.max_nodes)
+        max_nodes = min(self.config.max_nodes, self.backend.max_tree_rows)
+        return Loop(self.backend, sequence, chooser, output, drafter, max_nodes)
 
     @staticmethod
     def _delta(loop: Loop, num_sent: int) -> Delta:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the decoders that ooospec knows by its own kernels: one CUDA graph a round."""
+"""Runs launches of fixed shape, a round as one CUDA graph; a decoder by our own kernels alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -19,7 +19,7 @@ from ooospec.backends.packing import pack
 from ooospec.backends.program import Program
 from ooospec.backends.round_end import round_end
 from ooospec.backends.support import decodable_ids, eos_ids
-from ooospec.backends.weights import take_weights
+from ooospec.backends.weights import DecoderWeights, take_weights
 from ooospec.config import MAX_NODES
 from ooospec.kv import LayerShape, PagePool, Sequence
 from ooospec.rows import Rows
@@ -30,22 +30,43 @@ CHUNK = 256  # rows of a prefill chunk
 NUM_ROWS = MAX_NODES  # rows of every other launch
 
 
-class FusedBackend:
-    """A Backend (see base.py) over packed weights; the model that they came from stays usable.
+class Body(Protocol):
+    """A model over launches of fixed shape. layers: what a slot of each holds, all of one shape.
+
+    num_heads: of queries. num_logits: of a row, padding of the vocabulary included.
+    """
+
+    layers: list[LayerShape]
+    num_heads: int
+    num_logits: int
+
+    def step(self, launch: Launch, plan: ops.TreePlan, logits: torch.Tensor) -> None:
+        """Runs a launch of trees; writes float32[N, V] of all its rows. Mutates: its pool."""
+        ...
+
+    def chunk(self, launch: Launch) -> None:
+        """Runs a chunk of prefill. Mutates: its pool."""
+        ...
+
+    def last(self, launch: Launch, logits: torch.Tensor) -> None:
+        """Writes the logits of `last_row` of the chunk that ran into row 0."""
+        ...
+
+
+class LaunchBackend:
+    """A Backend (see base.py) whose rounds and chunks are programs over fixed buffers.
 
     Every launch has 64 rows, prefill chunks have 256: products always run at one size, so a row's
     result depends on nothing but itself and what it attends to.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, num_sequences: int = 8, chunk: int = CHUNK
+        self, model: Any, tokenizer: Any, body: Body, *, num_sequences: int, chunk: int
     ) -> None:
-        """Takes the weights of `model`, which become views of packed ones.
+        """body: runs the rows; of `model`.
 
         num_sequences: most sequences of one launch; 1 to 64. chunk: rows of a prefill chunk, a
-        multiple of 64.
-        Raises UnsupportedModel for a decoder that this backend does not know, ValueError for bad
-        counts.
+        multiple of 64. Raises ValueError for bad counts.
         """
         if not 1 <= num_sequences <= NUM_ROWS:
             raise ValueError(f"num_sequences: expected 1 to {NUM_ROWS}, got {num_sequences}")
@@ -60,16 +81,14 @@ class FusedBackend:
         self.max_tree_rows = NUM_ROWS
         self.num_sequences = num_sequences
         self.context_limit = int(config.max_position_embeddings)
-        self.weights = take_weights(model.eval(), self.context_limit + NUM_ROWS)
-        self.num_embeddings = self.weights.embed.shape[0]
+        self.body = body
+        self.num_embeddings = int(model.get_input_embeddings().weight.shape[0])
         self.decodable = decodable_ids(model, tokenizer)
         self.eos_ids = eos_ids(model, tokenizer, self.decodable)
-        self.rounds = Decoder(self.weights, NUM_ROWS)
-        self.chunks = Decoder(self.weights, chunk)
         self.level = "not checked"
         size = sum(p.numel() for p in model.parameters()) / 1e9
         dtype = str(self.dtype).removeprefix("torch.")
-        self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}, fused"
+        self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
         self._programs: weakref.WeakKeyDictionary[PagePool, _Programs] = weakref.WeakKeyDictionary()
 
     def close(self) -> None:
@@ -78,10 +97,8 @@ class FusedBackend:
 
     def new_pool(self, num_tokens: int) -> PagePool:
         """Returns a KV cache with room for `num_tokens` tokens."""
-        weights = self.weights
-        shape = LayerShape(weights.num_kv_heads, weights.head_dim, weights.head_dim)
         return PagePool(
-            [shape] * len(weights.layers),
+            self.body.layers,
             -(-num_tokens // PAGE_SIZE),
             page_size=PAGE_SIZE,
             dtype=self.dtype,
@@ -221,8 +238,8 @@ class FusedBackend:
 class _Programs:
     """What a backend runs on one pool: graphs hold the addresses of its pages."""
 
-    def __init__(self, backend: FusedBackend, pool: PagePool) -> None:
-        weights, device = backend.weights, backend.device
+    def __init__(self, backend: LaunchBackend, pool: PagePool) -> None:
+        body, device = backend.body, backend.device
         max_tokens = pool.num_pages * pool.page_size
         self.launch = Launch(
             pool,
@@ -236,11 +253,10 @@ class _Programs:
             num_sequences=1,
             max_tokens=max_tokens,
         )
-        self._plan = ops.TreePlan(
-            self.launch, weights.num_heads, weights.num_kv_heads, weights.head_dim
-        )
+        layer = body.layers[0]
+        self._plan = ops.TreePlan(self.launch, body.num_heads, layer.num_heads, layer.key_dim)
         dtype = torch.float32
-        self.logits = torch.zeros(NUM_ROWS, weights.head.shape[0], dtype=dtype, device=device)
+        self.logits = torch.zeros(NUM_ROWS, body.num_logits, dtype=dtype, device=device)
         self.end = round_end(self.launch)
         self._scratch = ops.sample_scratch(self.logits)
         self._decodable = backend.decodable
@@ -248,7 +264,7 @@ class _Programs:
         if backend.eos_ids:
             eos_ids = torch.tensor(sorted(backend.eos_ids), dtype=torch.int32, device=device)
             self._limits = ops.RowLimits(eos_ids=eos_ids, no_eos=self.launch.no_eos)
-        self._rounds, self._chunks = backend.rounds, backend.chunks
+        self._body = body
         self.greedy = Program(lambda: self._round(None), device)
         self.sampled = Program(lambda: self._round(self.launch.sampling), device)
         self.step = Program(self._step, device)
@@ -258,8 +274,7 @@ class _Programs:
     def _step(self) -> None:
         """Rows in, logits out."""
         self.launch.copy_in()
-        self._rounds.run(self.launch, self._plan)
-        self._head()
+        self._body.step(self.launch, self._plan, self.logits)
 
     def _round(self, sampling: ops.RowSampling | None) -> None:
         """Rows in; the choices that the target makes for them, followed and published, out."""
@@ -271,16 +286,61 @@ class _Programs:
     def _chunk(self) -> None:
         """A chunk of prefill, without logits."""
         self.chunk_launch.copy_in()
-        self._chunks.run(self.chunk_launch, None)
+        self._body.chunk(self.chunk_launch)
 
     def _last(self) -> None:
-        """The logits of a chunk's last row, in row 0; products run at the size of a round."""
-        hidden = self._rounds.hidden
-        torch.index_select(self._chunks.hidden, 0, self.chunk_launch.last_row, out=hidden[:1])
-        self._head()
+        """The logits of a chunk's last row, in row 0."""
+        self._body.last(self.chunk_launch, self.logits)
 
-    def _head(self) -> None:
-        ops.linear(self._rounds.hidden, self._rounds.weights.head, self.logits)
-        cap = self._rounds.weights.final_softcap
+
+class PackedBody:
+    """A decoder over packed weights; see Body."""
+
+    def __init__(self, weights: DecoderWeights, chunk: int) -> None:
+        self.weights = weights
+        shape = LayerShape(weights.num_kv_heads, weights.head_dim, weights.head_dim)
+        self.layers = [shape] * len(weights.layers)
+        self.num_heads = weights.num_heads
+        self.num_logits = weights.head.shape[0]
+        self._rounds = Decoder(weights, NUM_ROWS)
+        self._chunks = Decoder(weights, chunk)
+
+    def step(self, launch: Launch, plan: ops.TreePlan, logits: torch.Tensor) -> None:
+        """See Body."""
+        self._rounds.run(launch, plan)
+        self._head(logits)
+
+    def chunk(self, launch: Launch) -> None:
+        """See Body."""
+        self._chunks.run(launch, None)
+
+    def last(self, launch: Launch, logits: torch.Tensor) -> None:
+        """See Body. Products run at the size of a round."""
+        hidden = self._rounds.hidden
+        torch.index_select(self._chunks.hidden, 0, launch.last_row, out=hidden[:1])
+        self._head(logits)
+
+    def _head(self, logits: torch.Tensor) -> None:
+        ops.linear(self._rounds.hidden, self.weights.head, logits)
+        cap = self.weights.final_softcap
         if cap is not None:
-            self.logits.div_(cap).tanh_().mul_(cap)
+            logits.div_(cap).tanh_().mul_(cap)
+
+
+class FusedBackend(LaunchBackend):
+    """A Backend over packed weights; the model that they came from stays usable."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, num_sequences: int = 8, chunk: int = CHUNK
+    ) -> None:
+        """Takes the weights of `model`, which become views of packed ones.
+
+        num_sequences, chunk: see LaunchBackend.
+        Raises UnsupportedModel for a decoder that this backend does not know, ValueError for bad
+        counts.
+        """
+        limit = int(model.config.get_text_config().max_position_embeddings)
+        self.weights = take_weights(model.eval(), limit + NUM_ROWS)
+        body = PackedBody(self.weights, chunk)
+        super().__init__(model, tokenizer, body, num_sequences=num_sequences, chunk=chunk)
+        self.description += ", fused"

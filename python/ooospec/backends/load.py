@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,11 +14,14 @@ import torch
 import transformers
 
 from ooospec.backends.fused import FusedBackend
+from ooospec.backends.kernels import trouble
+from ooospec.backends.modules import ModuleBackend, unsuited
+from ooospec.backends.support import head_dim
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound
 
-MIN_CAPABILITY = (8, 0)  # of a GPU that the fused backend's kernels are for
+logger = logging.getLogger("ooospec")
 
 
 def load_backend(
@@ -33,26 +36,29 @@ def load_backend(
     backend: Literal["auto", "fused", "transformers"] = "auto",
     num_sequences: int = 8,
     progress: bool = False,
-) -> FusedBackend | TransformersBackend:
+) -> FusedBackend | ModuleBackend | TransformersBackend:
     """Returns a backend over a model. Weights are safetensors; remote code is never run.
 
     source: folder, hub id, or a loaded Hugging Face model (which the backend then owns until
     close()).
     tokenizer: Hugging Face tokenizer; None: that of `source`, or none for a loaded model.
     dtype: None: float32 on a CPU, bfloat16 on a GPU, or what a loaded model has. device: None: a
-    GPU if there is one.
+    GPU if there is one, and the model fits.
     adapter: folder of a PEFT adapter, merged into the weights. progress: show bars while loading.
     chunk, num_padded_rows: see TransformersBackend; num_sequences: see FusedBackend.
     backend: "auto" takes the fused one on a GPU in half precision where it knows the model.
+    "transformers" runs the model's own modules: with our attention kernels and CUDA graphs there,
+    by plain torch elsewhere, with num_padded_rows, and where the kernels do not run, which the log
+    says.
     Raises ModelNotFound, UnsupportedModel, AdapterMismatch, and ValueError for an unknown dtype.
     """
     if isinstance(source, str | os.PathLike):
-        if device is None:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if dtype is None:
-            dtype = torch.float32 if torch.device(device).type == "cpu" else torch.bfloat16
+            dtype = torch.float32 if place.type == "cpu" else torch.bfloat16
         with _bars(progress):
-            model, found = _load(os.fspath(source), _dtype(dtype), torch.device(device), tokenizer)
+            model, found = _load(os.fspath(source), _dtype(dtype), tokenizer)
+        model = _placed(model, place, may_stay=device is None)
     else:
         model, found = source, tokenizer
         if dtype is not None or device is not None:
@@ -60,17 +66,39 @@ def load_backend(
     if adapter is not None:
         with _bars(progress):
             model = merge_adapter(model, adapter)
-    if backend == "fused" or (backend == "auto" and num_padded_rows is None and _is_fast(model)):
+    if backend == "fused":
         return FusedBackend(model, found, chunk=chunk, num_sequences=num_sequences)
-    return TransformersBackend(model, found, chunk=chunk, num_padded_rows=num_padded_rows)
+    with_kernels = num_padded_rows is None and _is_for_kernels(model)
+    if backend == "auto" and with_kernels and unsupported(model) is None:
+        config = model.config.get_text_config()
+        heads = config.num_attention_heads, config.num_key_value_heads, head_dim(config)
+        if _runs(model, *heads):
+            return FusedBackend(model, found, chunk=chunk, num_sequences=num_sequences)
+        with_kernels = False
+    plain = TransformersBackend(model, found, chunk=chunk, num_padded_rows=num_padded_rows)
+    if not with_kernels:
+        return plain
+    reason = unsuited(plain)
+    if reason is not None:
+        logger.warning("%s runs without attention kernels: %s", type(model).__name__, reason)
+        return plain
+    layer = plain.layers[0]
+    if not _runs(model, max(plain.num_heads), layer.num_heads, layer.key_dim):
+        return plain
+    return ModuleBackend(plain, num_sequences=num_sequences)
 
 
-def _is_fast(model: Any) -> bool:
-    """Returns whether the fused backend runs `model` by kernels: on this GPU, in half precision."""
-    if model.device.type != "cuda" or model.dtype not in (torch.bfloat16, torch.float16):
-        return False
-    able = torch.cuda.get_device_capability(model.device) >= MIN_CAPABILITY
-    return able and find_spec("triton") is not None and unsupported(model) is None
+def _is_for_kernels(model: Any) -> bool:
+    """Returns whether `model` lies where the kernels are for: on a GPU, in half precision."""
+    return model.device.type == "cuda" and model.dtype in (torch.bfloat16, torch.float16)
+
+
+def _runs(model: Any, num_heads: int, num_kv_heads: int, dim: int) -> bool:
+    """Returns whether the kernels run for heads like these; says in the log why not."""
+    reason = trouble(model.device, model.dtype, num_heads, num_kv_heads, dim)
+    if reason is not None:
+        logger.warning("%s runs without attention kernels: %s", type(model).__name__, reason)
+    return reason is None
 
 
 def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
@@ -116,7 +144,19 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
     return wrapped.merge_and_unload()
 
 
-def _load(source: str, dtype: torch.dtype, device: torch.device, tokenizer: Any) -> tuple[Any, Any]:
+def _placed(model: Any, device: torch.device, *, may_stay: bool) -> Any:
+    """Returns `model` on `device`, or on the CPU in float32 where it may stay and does not fit."""
+    try:
+        return model.to(device)
+    except torch.OutOfMemoryError:
+        if not may_stay:
+            raise
+        name = type(model).__name__
+        logger.warning("%s does not fit the memory of the GPU: it runs on the CPU", name)
+        return model.to("cpu", torch.float32)
+
+
+def _load(source: str, dtype: torch.dtype, tokenizer: Any) -> tuple[Any, Any]:
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False
@@ -129,7 +169,7 @@ def _load(source: str, dtype: torch.dtype, device: torch.device, tokenizer: Any)
             f"model: expected a folder or hub id of a causal language model in safetensors, got "
             f"{source!r} ({first})"
         ) from error
-    return model.to(device), tokenizer
+    return model, tokenizer
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:

@@ -13,6 +13,8 @@ from ooospec.errors import UnsupportedModel
 from ooospec.kv import LayerShape
 
 ATTENTION = "ooospec_paged"  # name of our function in transformers' AttentionInterface
+HEAD_DIMS = range(16, 257, 8)  # that the attention kernels are for
+MAX_GROUP = 16  # query heads of one kv head, at most, of these kernels
 LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attention"})
 # Arguments of an attention call that do not change its result, or that we already heed.
 KNOWN_ARGUMENTS = frozenset(
@@ -38,6 +40,7 @@ class Probe:
         self.calls: list[int] = []
         self.windows: list[int | None] = []
         self.layers: list[LayerShape] = []
+        self.num_heads: set[int] = set()
         self.unknown: set[str] = set()
         self.is_causal = True
 
@@ -56,6 +59,7 @@ class Probe:
         layer_idx = getattr(module, "layer_idx", None)
         self.calls.append(-1 if layer_idx is None else int(layer_idx))
         self.windows.append(window)
+        self.num_heads.add(query.shape[0])
         self.layers.append(LayerShape(key.shape[0], key.shape[2], value.shape[2]))
         self.is_causal &= bool(
             getattr(module, "is_causal", True) and arguments.get("is_causal") is not False
@@ -136,6 +140,13 @@ def layer_windows(config: Any) -> list[int | None]:
     if types is None:
         return [window] * config.num_hidden_layers
     return [window if kind == "sliding_attention" else None for kind in types]
+
+
+def head_dim(config: Any) -> int:
+    """Returns how many numbers a head has, by a config."""
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
 
 
 def rope_types(parameters: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers.modeling_utils import AttentionInterface
@@ -33,6 +33,26 @@ TESTED = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma3_text"})
 CHUNK = 256
 
 
+class Attends(Protocol):
+    """What a forward pass carries to the attention of each layer."""
+
+    def attend(
+        self,
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scaling: float,
+        window: int | None,
+        softcap: float | None,
+        arguments: dict[str, Any],
+    ) -> torch.Tensor:
+        """Attends for the rows of a launch; query: [H, N, D], the others [G, N, D]. Returns
+        [N, H, D].
+        """
+        ...
+
+
 def _paged_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
@@ -43,7 +63,7 @@ def _paged_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    ooospec_launch: Launch | Probe | None = None,
+    ooospec_launch: Launch | Attends | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """The attention of the models we run, as transformers' AttentionInterface wants it."""
@@ -55,11 +75,7 @@ def _paged_attention(
         )
     if scaling is None:
         scaling = float(query.shape[-1] ** -0.5)
-    if isinstance(ooospec_launch, Probe):
-        output = ooospec_launch.attend(
-            module, query[0], key[0], value[0], scaling, sliding_window, softcap, kwargs
-        )
-    else:
+    if isinstance(ooospec_launch, Launch):
         output = attend(
             query[0],
             key[0],
@@ -69,6 +85,10 @@ def _paged_attention(
             scaling=scaling,
             window=sliding_window,
             softcap=softcap,
+        )
+    else:
+        output = ooospec_launch.attend(
+            module, query[0], key[0], value[0], scaling, sliding_window, softcap, kwargs
         )
     return output.unsqueeze(0), None
 
@@ -104,7 +124,8 @@ class TransformersBackend:
         self.tokenizer = tokenizer
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
-        self.chunk = self.max_tree_rows = chunk
+        self.chunk = chunk
+        self.max_tree_rows = max(chunk, MAX_NODES)
         config = model.config.get_text_config()
         self.context_limit = int(config.max_position_embeddings)
         self.num_embeddings = int(model.get_input_embeddings().weight.shape[0])
@@ -117,7 +138,8 @@ class TransformersBackend:
         self._stock_attention = str(model.config._attn_implementation)
         self._fast_layers: list[torch.nn.Linear] = []
         probe = self._probe()
-        self._layers = probe.layers
+        self.layers = probe.layers
+        self.num_heads = frozenset(probe.num_heads)
         tested = self.device.type == "cpu" and self.dtype == torch.float32
         self.level = "tested" if tested and config.model_type in TESTED else "not checked"
         size = sum(p.numel() for p in model.parameters()) / 1e9
@@ -133,7 +155,7 @@ class TransformersBackend:
     def new_pool(self, num_tokens: int) -> PagePool:
         """Returns a KV cache with room for `num_tokens` tokens."""
         num_pages = -(-num_tokens // PAGE_SIZE)
-        return PagePool(self._layers, num_pages, dtype=self.dtype, device=self.device)
+        return PagePool(self.layers, num_pages, dtype=self.dtype, device=self.device)
 
     @torch.inference_mode()
     def forward(self, segments: Seq[Segment]) -> list[torch.Tensor]:
@@ -213,23 +235,35 @@ class TransformersBackend:
     ) -> torch.Tensor:
         """Runs the model over one row of tokens; returns float32[len(wanted), V]."""
         inputs = torch.tensor([tokens, positions], device=self.device)
-        kwargs: dict[str, Any] = {}
         index: torch.Tensor | None = None
         if len(wanted) != len(tokens):
             index = torch.tensor(wanted, dtype=torch.long, device=self.device)
-            if self._takes_logits_to_keep:
-                kwargs["logits_to_keep"] = index
+        return self.run(inputs[0], inputs[1], launch, index).float()
+
+    def run(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        launch: Launch | Attends,
+        wanted: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Runs the model once over int64[N] tokens; returns its logits of `wanted`, int64[M] rows
+        (None: of all), in its own dtype. Reads nothing back. Mutates: what `launch` writes.
+        """
+        kwargs: dict[str, Any] = {}
+        if wanted is not None and self._takes_logits_to_keep:
+            kwargs["logits_to_keep"] = wanted
         output = self.model(
-            input_ids=inputs[:1],
-            position_ids=inputs[1:],
+            input_ids=tokens[None],
+            position_ids=positions[None],
             use_cache=False,
             ooospec_launch=launch,
             **kwargs,
         )
         logits: torch.Tensor = output.logits[0]
-        if index is not None and not self._takes_logits_to_keep:
-            logits = logits[index]
-        return logits.float()
+        if wanted is not None and not self._takes_logits_to_keep:
+            logits = logits[wanted]
+        return logits
 
     @torch.inference_mode()
     def _probe(self) -> Probe:
@@ -246,6 +280,7 @@ class TransformersBackend:
         try:
             got = self._logits(tokens, positions, positions, probe)
             check_probe(probe, config, expected, got, self.dtype)
+            self.num_logits = int(got.shape[1])
         except UnsupportedModel:
             self.close()
             raise

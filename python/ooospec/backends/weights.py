@@ -10,13 +10,17 @@ from typing import Any
 
 import torch
 
-from ooospec.backends.support import layer_windows, rope_types
+from ooospec.backends.support import (
+    HEAD_DIMS,
+    MAX_GROUP,
+    head_dim,
+    layer_windows,
+    rope_types,
+)
 from ooospec.errors import UnsupportedModel
 
 FAMILIES = frozenset({"qwen2", "qwen3", "llama", "mistral", "gemma2", "gemma3_text"})
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh"}  # by the name in a config
-HEAD_DIMS = range(16, 257, 8)
-MAX_GROUP = 16  # query heads of one kv head
 
 
 @dataclass(frozen=True)
@@ -99,9 +103,9 @@ def _odd_config(config: Any) -> str | None:
             return f"its rotary embedding ({rope_type}) depends on the length of the text"
     if getattr(config, "use_bidirectional_attention", False):
         return "its attention is not causal"
-    head_dim, group = _head_dim(config), config.num_attention_heads / config.num_key_value_heads
-    if head_dim not in HEAD_DIMS:
-        return f"its head_dim is {head_dim}, no multiple of 8 from 16 to 256"
+    dim, group = head_dim(config), config.num_attention_heads / config.num_key_value_heads
+    if dim not in HEAD_DIMS:
+        return f"its head_dim is {dim}, no multiple of 8 from 16 to 256"
     if not group.is_integer() or group > MAX_GROUP:
         return f"{group:g} query heads share a kv head, not one of 1 to {MAX_GROUP}"
     return None
@@ -144,7 +148,7 @@ def take_weights(model: Any, max_positions: int) -> DecoderWeights:
         head=model.lm_head.weight.data,
         num_heads=config.num_attention_heads,
         num_kv_heads=config.num_key_value_heads,
-        head_dim=_head_dim(config),
+        head_dim=head_dim(config),
         scale=float(body.layers[0].self_attn.scaling),
         eps=float(config.rms_norm_eps),
         activation=ACTIVATIONS[_activation(config)],
@@ -161,12 +165,6 @@ def take_weights(model: Any, max_positions: int) -> DecoderWeights:
 
 def _activation(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or config.hidden_act)
-
-
-def _head_dim(config: Any) -> int:
-    return int(
-        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    )
 
 
 def _layer(layer: Any, window: int | None, cos_sin: torch.Tensor) -> LayerWeights:

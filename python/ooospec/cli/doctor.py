@@ -21,6 +21,8 @@ from rich.markup import escape
 import ooospec.cli.options as opt
 from ooospec.version import VERSION
 
+DEFAULT_MODELS_BYTES = 6e9  # target, sidecar, their caches and graphs
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -107,11 +109,27 @@ def _gpu() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         card = torch.cuda.get_device_properties(index)
         memory = f"{card.total_memory / 1e9:.0f} GB, compute capability {card.major}.{card.minor}"
-        old = (card.major, card.minor) < (8, 0)
-        advice = "older than compute capability 8.0: models run without ooospec's kernels"
+        advice = ""
+        if card.total_memory < DEFAULT_MODELS_BYTES:
+            advice = "too small for the default models: take smaller ones, or --device cpu"
         what = f"{card.name}, {memory}, CUDA {torch.version.cuda}"
-        yield Finding(f"GPU {index}", "note" if old else "ok", what, advice if old else "")
+        yield Finding(f"GPU {index}", "note" if advice else "ok", what, advice)
+        yield _kernels(index)
     yield Finding("threads", "ok", f"{torch.get_num_threads()} of torch")
+
+
+def _kernels(index: int) -> Finding:
+    """Whether our kernels run on a GPU; they are tried out, at the largest shape."""
+    import torch
+
+    from ooospec.backends.kernels import trouble
+
+    reason = trouble(torch.device("cuda", index), torch.bfloat16, 8, 4, 256)
+    name = f"kernels {index}"
+    if reason is None:
+        return Finding(name, "ok", "tried out, they run")
+    advice = "models run by torch's own operations there, which is slower but as exact"
+    return Finding(name, "note", reason, advice)
 
 
 def _core() -> Iterator[Finding]:
