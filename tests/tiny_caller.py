@@ -7,13 +7,12 @@ import functools
 import json
 from typing import Any
 
-import torch
-
 from ooospec import _C
 from ooospec.draft import TargetText
 from ooospec.tokens import TokenTable
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_tokenizer
 from tiny_sidecar import TOOLS
+from tiny_taught import taught_model
 
 CALL = {
     "name": "get_weather",
@@ -42,17 +41,4 @@ def answer_ids() -> list[int]:
 @functools.cache
 def caller() -> Any:
     """Returns the model; it is shared, so change nothing in it."""
-    model = tiny_model("qwen2", num_hidden_layers=1, initializer_range=0.1)
-    ids = torch.tensor([[*PROMPT, *answer_ids()]])
-    labels = ids.clone()
-    labels[:, : len(PROMPT)] = -100
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    model.train()
-    for _ in range(300):
-        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
-        if loss.item() < 0.01:
-            return model.eval()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    raise AssertionError(f"the tiny target did not learn its answer: loss {loss.item():.3f}")
+    return taught_model([(PROMPT, answer_ids())])

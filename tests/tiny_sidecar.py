@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ooospec.sidecar.prompt import PromptBuilder
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import tiny_tokenizer
+from tiny_taught import taught_model
 
 MESSAGES = [{"role": "user", "content": "What is the weather in Zürich, three days?"}]
 TOOLS: list[dict[str, Any]] = [
@@ -64,28 +63,11 @@ HINTS = {
 
 def trained_model() -> Any:
     """Returns a tiny model that answers the slots of the request above with VALUES."""
-    model = tiny_model("qwen2", num_hidden_layers=1, initializer_range=0.1)
     builder = PromptBuilder(tiny_tokenizer(), max_tokens=1024, examples=False)
     prompt = builder.build(MESSAGES, TOOLS)
-    rows = [(prompt.question, prompt.options[FUNCTION])]
-    rows += [
+    answers = [(prompt.question, prompt.options[FUNCTION])]
+    answers += [
         (slot.question, builder.value_answer(VALUES[slot.tool, slot.parameter]))
         for slot in prompt.slots
     ]
-    width = max(len(question) + len(answer) for question, answer in rows)
-    ids = torch.zeros(len(rows), len(prompt.prefix) + width, dtype=torch.long)
-    labels = torch.full_like(ids, -100)
-    for i, (question, answer) in enumerate(rows):
-        tokens = torch.tensor([*prompt.prefix, *question, *answer])
-        ids[i, : len(tokens)] = tokens
-        labels[i, len(tokens) - len(answer) : len(tokens)] = tokens[-len(answer) :]
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    model.train()
-    for _ in range(200):
-        loss = model(input_ids=ids, labels=labels, use_cache=False).loss
-        if loss.item() < 0.01:
-            return model.eval()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    raise AssertionError(f"the tiny sidecar did not learn its answers: loss {loss.item():.3f}")
+    return taught_model([([*prompt.prefix, *question], answer) for question, answer in answers])
