@@ -13,7 +13,7 @@ import pytest
 from ooospec import _C
 from ooospec.draft import Drafter, DraftStore, TargetText
 from ooospec.hints import HintRouter
-from ooospec.methods import METHODS, method
+from ooospec.methods import METHODS, Method, method
 from ooospec.replay import replay, slot_records
 from ooospec.sources import Source, SourceRequest, SourceState, WeightedPath, load_source
 
@@ -260,10 +260,16 @@ def test_a_draft_that_is_too_long_is_cut_and_noted_once(caplog: pytest.LogCaptur
 def test_an_encoder_that_lies_costs_drafts_only() -> None:
     """E06, E07, E11: tokens that do not spell the text are not drafted."""
     text = byte_text()
-    lying = TargetText(text.vocab, lambda said: [0, 300, *said.encode()], END, text.styles)
-    drafter = Drafter(lying, TOOLS, METHODS["ooo"], [1])
-    drafter.commit([ord("<")])
-    assert drafter.propose(64).tokens.tolist()[1:] == []
+    for lie in (
+        lambda said: [0, 300, *said.encode()],
+        lambda said: list(said.swapcase().encode()),
+        lambda said: list(said.encode())[:-1],
+        lambda said: [],
+    ):
+        lying = TargetText(text.vocab, lie, END, text.styles)
+        drafter = Drafter(lying, TOOLS, METHODS["ooo"], [1])
+        drafter.commit([ord("<")])
+        assert drafter.propose(64).tokens.tolist()[1:] == []
     broken = TargetText(text.vocab, lambda said: 1 / 0, END, text.styles)  # type: ignore[arg-type, return-value]
     drafter = Drafter(broken, TOOLS, METHODS["ooo"], [1])
     drafter.commit([ord("<")])
@@ -337,8 +343,9 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
 @pytest.mark.parametrize("wrapper", ["bare", "tags", "fenced_json", "fenced", "python_tag"])
 def test_acceptance_in_every_style(wrapper: str) -> None:
     """F25: whatever the spacing, a perfect hint is written in it after the first call at the
-    latest.
+    latest; the text of that call is not looked up.
     """
+    hints_only = Method("hints only", schema=True, hint=True)
     for indent, spacing in (("", {}), ("  ", {}), ("", {"pad": " ", "before_colon": " "})):
         style = _C.CallStyle(wrapper, indent)
         for name, value in spacing.items():
@@ -347,7 +354,7 @@ def test_acceptance_in_every_style(wrapper: str) -> None:
         store = DraftStore(byte_text())
         counts = []
         for _ in range(3):
-            drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1], memory=store.memory("ooo"))
+            drafter = Drafter(byte_text(), TOOLS, hints_only, [1], memory=store.memory(""))
             for record in slot_records(1, [CALL], TOOLS):
                 drafter.offer_hint(record)
             counts.append(rounds(drafter, ids))

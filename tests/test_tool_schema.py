@@ -44,6 +44,22 @@ def test_any_schema_of_a_parameter_is_taken(junk: dict[str, Any], place: str) ->
     _C.CallWriter().write_on(reader, [], [])
 
 
+@pytest.mark.parametrize("keyword", ["anyOf", "$ref", "not", "if", "prefixItems"])
+def test_what_is_not_understood_switches_its_own_parameter_off(keyword: str) -> None:
+    """F20: its value is not drafted, its key and the other parameters are."""
+    odd = {"type": "boolean", keyword: {}}
+    tools = [tool("one", {"odd": odd, "good": {"type": "boolean"}}, ["odd", "good"])]
+    parsed = _C.ToolSet(json.dumps(tools))
+    drafted = {}
+    for text in (b"", b'"odd": ', b'"odd": true, "good": '):
+        reader = _C.CallReader(parsed)
+        reader.feed(b'{"name": "one", "arguments": {' + text)
+        drafted[text] = [path.text for path in _C.CallWriter().write_on(reader, [], [])]
+    assert drafted[b""][0] == b'"odd": '
+    assert drafted[b'"odd": '] == []
+    assert drafted[b'"odd": true, "good": '][0].startswith(b"true}}")
+
+
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
