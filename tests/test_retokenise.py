@@ -96,6 +96,22 @@ def test_the_next_token_is_drafted_at_every_border(name: str) -> None:
     assert alike >= 0.97 * total, f"{alike} of {total}"
 
 
+def test_a_target_that_cuts_its_text_otherwise_is_drafted_for() -> None:
+    """Where no border of the tokenizer's falls on the committed end, the rest is encoded alone."""
+    text = text_of(merging_tokenizer())
+    tokens = {text.vocab.bytes(token): token for token in range(len(text.vocab))}
+    call = call_of("plain", "Paris")
+    answer = written(call).encode()
+    for done in range(1, len(answer)):
+        drafter = Drafter(text, TOOLS, HINTS_ONLY, [1])
+        drafter.commit([tokens[answer[k : k + 1]] for k in range(done)])
+        for record in slot_records(1, [call], TOOLS):
+            drafter.offer_hint(record)
+        drafter.propose(64)
+        drafted = b"".join(map(text.vocab.bytes, drafter.core.main_path))
+        assert drafted == answer[done:]
+
+
 def test_a_quote_that_merges_with_what_it_opens_costs_a_token() -> None:
     """E10: without a hint the text is forced up to the opening quote of a value; the token that the
     quote shares with the value is held back or drafted in vain, those before it are right.
