@@ -39,6 +39,8 @@ constexpr int kMaxContinuations = 3;
 constexpr float kMinProbability = 0.02F;  // of a continuation that is worth a node
 constexpr int kMaxContinuationTokens = 16;
 constexpr std::size_t kMaxCalls = 16;
+constexpr int kMaxFirstTokens = 4;  // that prepare() rehearses,
+constexpr int kMaxEnds = 2;         // and nodes of the tree
 constexpr std::size_t kTextIndexBytes = 16U << 20;
 
 std::size_t match_bucket(int length) {
@@ -59,6 +61,7 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
       reader_(tools_, options.thinking),
       styles_(memory_->styles()),
       calibration_(memory_->calibration()),
+      reader_ahead_(reader_),
       text_(kTextIndexBytes),
       continuations_(kMaxContinuations) {
   // Where there are no tools, text that looks like a call is none.
@@ -179,9 +182,9 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
 
 // Writes the texts that may come and tokenises them: texts_[0] to `main`, the others to the
 // tokenizer's memory.
-void Drafter::write_texts(TokenPath& main) {
+void Drafter::write_texts(const CallReader& reader, TokenPath& main) {
   const int max_paths = 1 + std::max(budget_ - kMainNodes, 0) / kNodesPerBranch;
-  writer_.write_on(reader_, styles_, slots_, max_paths, texts_);
+  writer_.write_on(reader, styles_, slots_, max_paths, texts_);
   main.clear();
   if (texts_.empty()) return;
   tokenizer_.tokenise(texts_[0].text, main);
@@ -192,7 +195,7 @@ void Drafter::write_texts(TokenPath& main) {
 }
 
 void Drafter::propose_text() {
-  write_texts(main_path_);
+  write_texts(reader_, main_path_);
   const std::size_t main = num_proposals_;
   for (std::size_t i = 0; i < texts_.size(); ++i) {
     const TextPath& text = texts_[i];
@@ -217,35 +220,70 @@ void Drafter::propose_text() {
   }
 }
 
-// Looks up what would come next along the main path: nothing comes of it but that commit() and
-// propose() find in the cache what they will read.
-void Drafter::look_ahead() {
-  constexpr std::size_t kMostTokens = 8;
-  const std::span<const TokenId> tokens(main_path_.tokens);
-  SuffixIndex::Cursor in_text = text_.tail();
-  SuffixIndex::Cursor in_memory = memory_cursor_;
-  for (const TokenId token : tokens.first(std::min(tokens.size(), kMostTokens))) {
-    if (options_.lookup) {
-      text_.advance(in_text, token);
-      text_.continuations(in_text, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+// Does as if `tokens` were committed, and a draft asked for behind them: what it takes to tokenise
+// that is remembered, and what it reads is in the cache then.
+void Drafter::rehearse(std::span<const TokenId> tokens) {
+  if (std::ranges::find(tokens, options_.end_token) != tokens.end()) return;
+  ahead_.clear();
+  if (options_.schema) {
+    reader_ahead_ = reader_;
+    for (const TokenId token : tokens) reader_ahead_.feed(vocab_->bytes(token));
+    const PathTokenizer::Ahead ahead(tokenizer_, tokens);
+    write_texts(reader_ahead_, ahead_);
+  }
+  const auto look_up = [&](const SuffixIndex& index, SuffixIndex::Cursor cursor) {
+    for (const TokenId token : tokens) index.advance(cursor, token);
+    index.continuations(cursor, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+    for (const TokenId token :
+         std::span(ahead_.tokens).first(std::min(ahead_.tokens.size(), kMaxMatch))) {
+      index.advance(cursor, token);
     }
-    if (!options_.retrieval) continue;
-    memory_->with_stores([&](const SuffixIndex& index, const TokenRecycler&) {
-      index.advance(in_memory, token);
-      index.continuations(in_memory, 1, kMaxContinuationTokens, continuations_, kMinProbability);
-    });
+    index.continuations(cursor, 1, kMaxContinuationTokens, continuations_, kMinProbability);
+  };
+  if (options_.lookup) look_up(text_, text_.tail());
+  if (!options_.retrieval) return;
+  memory_->with_stores(
+      [&](const SuffixIndex& index, const TokenRecycler&) { look_up(index, memory_cursor_); });
+}
+
+// Rehearses what the tree that is verified now may lead to: that the target follows it to a node,
+// and no further.
+void Drafter::rehearse_ends() {
+  std::array<float, DraftTree::kMaxNodes> ends;  // probability of each node to be the last
+  std::ranges::copy(tree_.probabilities(), ends.begin());
+  for (int node = tree_.size() - 1; node > 0; --node) {
+    const auto at = static_cast<std::size_t>(node);
+    ends[static_cast<std::size_t>(tree_.parents()[at])] -= tree_.probabilities()[at];
+  }
+  for (int i = 0; i < std::min(kMaxEnds, tree_.size() - 1); ++i) {
+    const auto best = std::max_element(ends.begin() + 1, ends.begin() + tree_.size());
+    *best = -1;
+    path_ahead_.clear();
+    for (auto node = best - ends.begin(); node > 0; node = tree_.parents()[node]) {
+      path_ahead_.push_back(tree_.tokens()[static_cast<std::size_t>(node)]);
+    }
+    std::ranges::reverse(path_ahead_);
+    rehearse(path_ahead_);
+  }
+}
+
+// Prefill runs: rehearses what its token may be.
+void Drafter::rehearse_first_tokens() {
+  propose(budget_);
+  num_proposals_ = num_external_;
+  int num_left = kMaxFirstTokens;
+  for (int node = 1; node < tree_.size() && num_left > 0; ++node) {
+    if (tree_.parents()[static_cast<std::size_t>(node)] != 0) continue;
+    rehearse(tree_.tokens().subspan(static_cast<std::size_t>(node), 1));
+    --num_left;
   }
 }
 
 void Drafter::prepare() {
   take_up_successors();
-  if (answer_.empty()) {  // what comes first cannot be known, but memory can be at hand
-    propose(budget_);
-    num_proposals_ = num_external_;
-    return;
-  }
-  if (options_.schema) write_texts(ahead_);
-  look_ahead();
+  if (answer_.empty()) return rehearse_first_tokens();
+  if (options_.schema) write_texts(reader_, ahead_);
+  rehearse_ends();
 }
 
 void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,

@@ -79,8 +79,8 @@ class Drafter {
   void observe_successors(std::span<const TokenId> rows);
 
   // Does while the target verifies what can be done before commit(): takes up what was observed,
-  // writes and tokenises what new hints say, looks up what may follow. Changes no proposal. Cost:
-  // as propose().
+  // writes and tokenises what new hints say, and rehearses what is likely to come. Changes no
+  // proposal. Cost: a few times that of propose().
   void prepare();
 
   // Ends the request: the answer is learnt by the memory for requests to come.
@@ -112,10 +112,12 @@ class Drafter {
   };
 
   Proposal& next_proposal();
-  void write_texts(TokenPath& main);
+  void write_texts(const CallReader& reader, TokenPath& main);
   void propose_text();
   void take_up_successors();
-  void look_ahead();
+  void rehearse(std::span<const TokenId> tokens);
+  void rehearse_ends();
+  void rehearse_first_tokens();
   void propose_retrieval(int base);
   void propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
                              std::size_t first_rate, int base);
@@ -136,7 +138,8 @@ class Drafter {
   std::vector<StyleGuess> styles_;
   std::vector<Slots> slots_;
   Calibration calibration_;
-  SuffixIndex text_;  // one document: prompt and answer so far
+  CallReader reader_ahead_;  // of prepare()
+  SuffixIndex text_;         // one document: prompt and answer so far
   SuffixIndex::Cursor memory_cursor_;
   DraftTree tree_;
   std::vector<float> cost_us_;
@@ -151,6 +154,7 @@ class Drafter {
   std::size_t num_external_ = 0;  // of these, the first ones come from outside
   std::vector<SuffixIndex::Continuation> continuations_;
   std::vector<float> corrected_;
+  std::vector<TokenId> path_ahead_;
   TokenPath ahead_;                  // texts_[0] as prepare() found it
   std::vector<TokenId> observed_;    // nodes, and
   std::vector<TokenId> successors_;  // rows of what comes after them

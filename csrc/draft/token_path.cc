@@ -52,6 +52,20 @@ void PathTokenizer::commit(TokenId token) {
   committed_ends_.push_back(static_cast<std::uint32_t>(committed_.size()));
 }
 
+PathTokenizer::Ahead::Ahead(PathTokenizer& tokenizer, std::span<const TokenId> tokens)
+    : tokenizer_(tokenizer), num_tokens_(tokens.size()) {
+  tokenizer.last_before_ = tokenizer.last_;
+  for (const TokenId token : tokens) tokenizer.commit(token);
+}
+
+PathTokenizer::Ahead::~Ahead() {
+  std::swap(tokenizer_.last_, tokenizer_.last_before_);
+  std::vector<std::uint32_t>& ends = tokenizer_.committed_ends_;
+  ends.resize(ends.size() - num_tokens_);
+  tokenizer_.committed_.resize(ends.empty() ? 0 : ends.back());
+  tokenizer_.num_expected_ = 0;  // of texts that an error kept from being encoded
+}
+
 std::vector<TokenId> PathTokenizer::ask(std::string_view text) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<TokenId> tokens = encode_(text);
@@ -89,15 +103,15 @@ const PathTokenizer::Encoded& PathTokenizer::encode(std::string_view text) {
 }
 
 bool PathTokenizer::reuse_last(std::string_view text, TokenPath& path) const {
-  const std::size_t skip = committed_.size() - last_start_;
-  if (skip > last_text_.size() || std::string_view(last_text_).substr(skip) != text) return false;
+  const std::size_t skip = committed_.size() - last_.start;
+  if (skip > last_.text.size() || std::string_view(last_.text).substr(skip) != text) return false;
   std::size_t first = 0;
   if (skip > 0) {
-    const auto border = std::lower_bound(last_path_.ends.begin(), last_path_.ends.end(), skip);
-    if (border == last_path_.ends.end() || *border != skip) return false;
-    first = static_cast<std::size_t>(border - last_path_.ends.begin()) + 1;
+    const auto border = std::lower_bound(last_.path.ends.begin(), last_.path.ends.end(), skip);
+    if (border == last_.path.ends.end() || *border != skip) return false;
+    first = static_cast<std::size_t>(border - last_.path.ends.begin()) + 1;
   }
-  path.append(last_path_, first, -static_cast<std::uint32_t>(skip));
+  path.append(last_.path, first, -static_cast<std::uint32_t>(skip));
   return true;
 }
 
@@ -173,9 +187,9 @@ void PathTokenizer::tokenise(std::string_view text, TokenPath& path) {
   text = limit(text);
   if (text.empty() || reuse_last(text, path)) return;
   tokenise_afresh(text, path);
-  last_text_.assign(text);
-  last_start_ = committed_.size();
-  last_path_ = path;
+  last_.text.assign(text);
+  last_.start = committed_.size();
+  last_.path = path;
 }
 
 std::size_t PathTokenizer::tokenise_branch(std::string_view text, std::uint32_t shared,

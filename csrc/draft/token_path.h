@@ -46,6 +46,20 @@ class PathTokenizer {
   // Appends `token`, an id of the vocabulary, to the committed text.
   void commit(TokenId token);
 
+  // While it lives, `tokens` count as committed; only what was encoded in that time is kept. One at
+  // a time.
+  class Ahead {
+   public:
+    Ahead(PathTokenizer& tokenizer, std::span<const TokenId> tokens);
+    ~Ahead();
+    Ahead(const Ahead&) = delete;
+    Ahead& operator=(const Ahead&) = delete;
+
+   private:
+    PathTokenizer& tokenizer_;
+    std::size_t num_tokens_;
+  };
+
   // Writes to `path` what the tokenizer gives for the committed text followed by `text`, from the
   // committed end on. Where no token border falls on the committed end, `text` is tokenised alone.
   // The path stays empty when the tokens do not spell `text` again: then nothing can be drafted.
@@ -104,9 +118,13 @@ class PathTokenizer {
   std::size_t cache_bytes_ = 0;
   // The last whole path, cut short while the target goes along it: its text and where that starts
   // in committed_.
-  std::string last_text_;
-  std::size_t last_start_ = 0;
-  TokenPath last_path_;
+  struct Last {
+    std::string text;
+    std::size_t start = 0;
+    TokenPath path;
+  };
+  Last last_;
+  Last last_before_;  // what an Ahead puts back
   std::string scratch_;
   std::vector<std::string> expected_;  // the first num_expected_ are to be encoded
   std::vector<std::vector<TokenId>> answers_;

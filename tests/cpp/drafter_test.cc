@@ -129,6 +129,64 @@ TEST(a_method_without_hints_takes_none) {
   EXPECT(!one.drafter.offer_hint(HintKind::kFunction, 0, 0, 0, "add"));
 }
 
+// The tree of a proposal, as numbers.
+std::vector<float> numbers(const DraftTree& tree) {
+  std::vector<float> found(tree.tokens().begin(), tree.tokens().end());
+  found.insert(found.end(), tree.parents().begin(), tree.parents().end());
+  found.insert(found.end(), tree.probabilities().begin(), tree.probabilities().end());
+  return found;
+}
+
+TEST(to_prepare_changes_no_proposal) {
+  const std::vector<TokenId> answer = with_end(kAnswer);
+  DrafterOptions options;
+  options.end_token = kEnd;
+  for (std::size_t step = 1; step < 9; ++step) {
+    Case plain(options), prepared(options);
+    for (std::size_t done = 0; done < answer.size(); done += step) {
+      prepared.drafter.prepare();
+      if (done == 3 * step) {
+        offer_call(plain.drafter);
+        offer_call(prepared.drafter);
+      }
+      prepared.drafter.prepare();
+      const auto tokens = std::span(answer).subspan(done, std::min(step, answer.size() - done));
+      plain.drafter.commit(tokens);
+      prepared.drafter.commit(tokens);
+      EXPECT(numbers(plain.drafter.propose(64)) == numbers(prepared.drafter.propose(64)));
+    }
+  }
+}
+
+TEST(a_tokenizer_that_fails_leaves_the_drafter_as_it_was) {
+  const std::vector<TokenId> answer = with_end(kAnswer);
+  bool fails = false;
+  const Encode failing = [&](std::string_view text) {
+    if (fails) throw std::runtime_error("no tokens today");
+    return encode(text);
+  };
+  Case one(hints_only());
+  Drafter other(byte_vocab(), ToolSet::parse(kTools), one.memory, failing, hints_only());
+  other.begin(std::vector<TokenId>{'?'});
+  for (std::size_t done = 0; done < answer.size(); done += 3) {
+    fails = true;
+    try {
+      other.prepare();
+    } catch (const std::runtime_error&) {
+    }
+    fails = false;
+    const auto tokens =
+        std::span(answer).subspan(done, std::min<std::size_t>(3, answer.size() - done));
+    one.drafter.commit(tokens);
+    other.commit(tokens);
+    if (done == 6) {
+      offer_call(one.drafter);
+      offer_call(other);
+    }
+    EXPECT(numbers(one.drafter.propose(64)) == numbers(other.propose(64)));
+  }
+}
+
 TEST(earlier_answers_are_found_again) {
   DrafterOptions options = hints_only();
   options.schema = options.hint = false;
