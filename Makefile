@@ -102,7 +102,7 @@ format: $(READY)  ## bring all files into the house format
 # Every tests/cpp/*_test.cc is a program, run under ASan and UBSan; those that start threads run
 # under TSan too. Objects are kept under build/cpp, so that only what changed is compiled.
 
-CORE_FILES := $(wildcard $(patsubst %,csrc/%/*.cc,common ring tree call index draft))
+CORE_FILES := $(wildcard $(patsubst %,csrc/%/*.cc,common ring tree call index draft wave))
 CPP_TESTS := $(wildcard tests/cpp/*_test.cc)
 TSAN_TESTS := $(shell grep -ls '^#include <thread>' $(CPP_TESTS) /dev/null)
 

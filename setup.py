@@ -25,7 +25,7 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent.resolve()
-CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft")
+CORE_FOLDERS = ("common", "ring", "tree", "call", "index", "draft", "wave")
 CUDA_SOURCES = [
     str(path.relative_to(ROOT))
     for folder in ("cuda", "bindings/cuda")

@@ -295,7 +295,8 @@ CORE_LAYERS = {
     "index": {"common", "index"},
     "cuda": {"common", "cuda"},
     "draft": {"common", "ring", "tree", "call", "index", "draft"},
-    "bindings": {"common", "ring", "tree", "call", "index", "draft", "cuda", "bindings"},
+    "wave": {"common", "ring", "call", "wave"},
+    "bindings": {"common", "ring", "tree", "call", "index", "draft", "wave", "cuda", "bindings"},
 }
 
 

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooospec import HintKind
+from ooospec._core import _C
 from ooospec.backends.load import load_backend
 from ooospec.errors import OutOfPages
 from ooospec.sidecar.prompt import PromptBuilder, WavePrompt
-from ooospec.sidecar.value import ValueReader, to_hint
+from ooospec.sidecar.value import value_schema
 from ooospec.sidecar.wave import WaveReport, WaveRunner
 from ooospec.tokens import TokenTable
 from tiny_models import tiny_model, tiny_tokenizer
@@ -37,14 +38,12 @@ def make_runner(model: Any, *, chunk: int = 64, **settings: Any) -> WaveRunner:
 def run_wave(
     runner: WaveRunner, prompt: WavePrompt, **settings: Any
 ) -> tuple[list[Hint], WaveReport]:
+    ring, report = _C.HintRing(), WaveReport(7)
+    runner.run(prompt, ring, report, **settings)
     hints: list[Hint] = []
-
-    def send(*hint: Any) -> bool:
-        hints.append(hint)
-        return True
-
-    report = WaveReport(1)
-    runner.run(prompt, send, report, **settings)
+    while (record := ring.try_pop()) is not None:
+        assert record.request_id == 7
+        hints.append((record.kind, record.tool, record.parameter, record.text))
     return hints, report
 
 
@@ -93,13 +92,13 @@ def answers_alone(model: Any, runner: WaveRunner, prompt: WavePrompt) -> dict[tu
         output = model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=MAX_TOKENS
         )
-        reader = ValueReader()
+        reader = _C.ValueReader()
         ended = False
         for token in output[0, ids.shape[1] :].tolist():
             ended = token in runner.backend.eos_ids or reader.feed(runner.builder.decode([token]))
             if ended:
                 break
-        hint = to_hint(reader.answer, slot.schema) if ended else None
+        hint = value_schema(slot.schema).to_hint(reader.answer) if ended else None
         if hint is not None:
             found[slot.tool, slot.parameter] = hint
     return found
@@ -327,7 +326,7 @@ def test_few_pages_mean_fewer_rows_and_the_same_hints(runner: WaveRunner) -> Non
 def test_what_a_schema_makes_of_an_answer(
     text: str, schema: dict[str, Any], hint: str | None
 ) -> None:
-    assert to_hint(text.encode(), schema) == hint
+    assert value_schema(schema).to_hint(text.encode()) == hint
 
 
 KINDS = ("string", "integer", "number", "boolean", "array", "object")
@@ -342,11 +341,11 @@ JSON = st.recursive(
 
 @given(st.text() | JSON.map(json.dumps), SCHEMAS)
 def test_a_hint_is_compact_json_and_one_line(text: str, schema: dict[str, Any]) -> None:
-    hint = to_hint(text.encode(), schema)
+    hint = value_schema(schema).to_hint(text.encode())
     if hint is not None:
         json.loads(hint)
         assert "\n" not in hint
-        assert to_hint(hint.encode(), schema) == hint
+        assert value_schema(schema).to_hint(hint.encode()) == hint
 
 
 @given(JSON, st.text(), st.lists(st.integers(0, 60)))
@@ -355,7 +354,7 @@ def test_a_reader_ends_with_the_value_however_it_is_cut(
 ) -> None:
     text = json.dumps(value)
     data = f" {text}\n{behind}".encode()
-    reader = ValueReader()
+    reader = _C.ValueReader()
     borders = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, stop in itertools.pairwise(borders):
         reader.feed(data[start:stop])

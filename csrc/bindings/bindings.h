@@ -13,5 +13,6 @@ void bind_index(pybind11::module_& module);
 void bind_ring(pybind11::module_& module);
 void bind_tree(pybind11::module_& module);
 void bind_draft(pybind11::module_& module);
+void bind_wave(pybind11::module_& module);
 
 }  // namespace ooospec

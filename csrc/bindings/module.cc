@@ -8,4 +8,5 @@ PYBIND11_MODULE(_C, module) {
   ooospec::bind_ring(module);
   ooospec::bind_tree(module);
   ooospec::bind_draft(module);
+  ooospec::bind_wave(module);
 }

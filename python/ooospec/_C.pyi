@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the compiled core; the headers in csrc/ say what each call does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -448,3 +448,92 @@ class Drafter:
     def num_encodes(self) -> int: ...
     @property
     def encode_us(self) -> float: ...
+
+class ValueReader:
+    """Where the answer to a slot's question ends: wave/value_reader.h."""
+
+    def __init__(self) -> None: ...
+    def feed(self, data: bytes) -> bool: ...
+    @property
+    def answer(self) -> bytes: ...
+    @property
+    def ended(self) -> bool: ...
+
+class ValueSchema:
+    """What a schema makes of an answer: wave/value_schema.h. Raises ValueError."""
+
+    def __init__(self, json: str) -> None: ...
+    def to_hint(self, answer: bytes) -> str | None: ...
+    @property
+    def is_nullable(self) -> bool: ...
+
+class WaveSlot:
+    """A parameter to ask for."""
+
+    def __init__(
+        self,
+        tool: int,
+        parameter: int,
+        is_required: bool,
+        question: Sequence[int],
+        schema: ValueSchema,
+    ) -> None: ...
+
+class WaveRequest:
+    """What a wave runs on."""
+
+    def __init__(
+        self,
+        *,
+        request_id: int,
+        prefix: Sequence[int],
+        num_cached: int,
+        question: Sequence[int],
+        options: Sequence[tuple[int, Sequence[int]]],
+        slots: Sequence[WaveSlot],
+        prefix_pages: Sequence[int],
+        lane_pages: Sequence[int],
+        pages_per_lane: int,
+    ) -> None: ...
+
+class WaveResult:
+    """What a wave did. steps: (start, stop, rows); answers: (time, kind, tool, parameter, sent).
+
+    Times in nanoseconds of the steady clock, that of time.perf_counter_ns.
+    """
+
+    @property
+    def cancelled(self) -> bool: ...
+    @property
+    def num_sent(self) -> int: ...
+    @property
+    def num_invalid(self) -> int: ...
+    @property
+    def steps(self) -> list[tuple[int, int, int]]: ...
+    @property
+    def answers(self) -> list[tuple[int, HintKind, int, int, bool]]: ...
+
+class Wave:
+    """A whole wave in one call, without the GIL: wave/wave.h. cancel() is for any thread.
+
+    launcher: address of a Launcher that outlives it, or a function of a program's number.
+    """
+
+    MAX_SLOTS: ClassVar[int]
+
+    def __init__(
+        self,
+        *,
+        vocab: Vocab,
+        eos_ids: Sequence[int],
+        max_value_tokens: int,
+        num_lanes: int,
+        chunk: Mapping[str, npt.NDArray[Any]],
+        rows: Mapping[str, npt.NDArray[Any]],
+        spare_slot: int,
+        page_size: int,
+        launcher: int | Callable[[int], object],
+    ) -> None: ...
+    def run(self, request: WaveRequest, ring: HintRing) -> WaveResult: ...
+    def cancel(self) -> None: ...
+    def reset(self) -> None: ...

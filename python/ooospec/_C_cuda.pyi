@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Types of the CUDA core; the docstrings are in csrc/bindings/cuda."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -68,5 +69,51 @@ def linear(
     is_bfloat16: bool,
     has_float_out: bool,
     is_swiglu: bool,
+    stream: int,
+) -> None: ...
+
+MAX_WAVE_ROWS: int
+MAX_WAVE_PAIRS: int
+
+class WaveReport:
+    def __init__(self) -> None: ...
+    @property
+    def choices(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def scores(self) -> npt.NDArray[np.float32]: ...
+
+class GraphLauncher:
+    def __init__(
+        self,
+        graphs: Sequence[int],
+        stream: int,
+        report: WaveReport,
+        num_rounds: int,
+        timeout_us: int,
+    ) -> None: ...
+    @property
+    def address(self) -> int: ...
+    def run(self, program: int) -> None: ...
+
+def wave_end(
+    *,
+    report: WaveReport,
+    round: int,
+    choices: int | None,
+    num_rows: int,
+    scores: int | None,
+    num_pairs: int,
+    stream: int,
+) -> None: ...
+def fork(
+    *,
+    source: int,
+    targets: int,
+    num_targets: int,
+    count: int,
+    block: int,
+    layer_bytes: int,
+    slot_bytes: int,
+    num_layers: int,
     stream: int,
 ) -> None: ...

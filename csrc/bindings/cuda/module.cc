@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "bindings/cuda/address.h"
 #include "common/check.h"
 #include "cuda/cuda_check.h"
 #include "cuda/end_of_round.h"
@@ -19,17 +20,6 @@ namespace ooospec {
 namespace {
 
 namespace py = pybind11;
-using Address = std::uintptr_t;
-
-template <typename T>
-T* pointer(const char* name, Address address) {
-  OOOSPEC_REQUIRE(address != 0 && address % alignof(T) == 0, name,
-                  ": expected an address that is a multiple of ", alignof(T), ", got ", address);
-  return reinterpret_cast<T*>(address);
-}
-
-void* stream_of(Address stream) { return reinterpret_cast<void*>(stream); }
-
 bool wait_for(const std::uint64_t* address, std::uint64_t value, std::int64_t timeout_us,
               std::optional<Address> stream) {
   OOOSPEC_REQUIRE(timeout_us >= 0, "timeout_us: expected an integer from 0 on, got ", timeout_us);
@@ -207,6 +197,7 @@ PYBIND11_MODULE(_C_cuda, module) {
              "may be None.\n"
              "Raises ValueError for values out of range, RuntimeError if the launch fails.\n"
              "Cost: one launch, which a capturing stream records.");
+  bind_wave(module);
   module.attr("MAX_LINEAR_ROWS") = kMaxLinearRows;
   module.def("linear", &linear, py::kw_only(), "x"_a, "x_stride"_a, "weight"_a, "weight_stride"_a,
              "out"_a, "out_stride"_a, "num_rows"_a, "num_inputs"_a, "num_outputs"_a,

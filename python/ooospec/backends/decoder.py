@@ -6,11 +6,22 @@ Two more where products are normed before they are added (Gemma 3).
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from ooospec import ops
-from ooospec.backends.launch import Launch
 from ooospec.backends.weights import DecoderWeights, LayerWeights
+from ooospec.kv import PagePool
+
+
+class DecoderRows(ops.LaunchRows, Protocol):
+    """Rows of a launch over one pool. tokens: int32[N]."""
+
+    @property
+    def tokens(self) -> torch.Tensor: ...
+    @property
+    def pool(self) -> PagePool: ...
 
 
 class Decoder:
@@ -40,7 +51,7 @@ class Decoder:
         self._activated = buffer(first.down.shape[1])
         self.hidden = buffer(like.shape[1])
 
-    def run(self, launch: Launch, plan: ops.TreePlan | None) -> None:
+    def run(self, launch: DecoderRows, plan: ops.TreePlan | None) -> None:
         """Runs all layers. Mutates: hidden, the pool of the launch.
 
         plan: of this launch, whose rows are trees; None: they are a prefill chunk of one sequence.
@@ -79,7 +90,7 @@ class Decoder:
         ops.rms_norm(x, weight, weights.eps, out, residual=residual, offset=weights.norm_offset)
 
     def _attend(
-        self, launch: Launch, plan: ops.TreePlan | None, layer_idx: int, layer: LayerWeights
+        self, launch: DecoderRows, plan: ops.TreePlan | None, layer_idx: int, layer: LayerWeights
     ) -> None:
         """The attention of a layer and the product behind it, from _normed into _product."""
         weights, pool = self.weights, launch.pool

@@ -11,10 +11,44 @@ import torch
 logger = logging.getLogger("ooospec")
 
 NUM_WARM_UPS = 2  # runs before a capture: kernels compile, libraries take their workspaces
+HIGH_PRIORITY = -5  # of a stream; as high as the device has, where that is less
 
 
 class NotCaptured(RuntimeError):
     """Work that runs, but not under capture: it reads something back."""
+
+
+def capture(
+    run: Callable[[], None],
+    device: torch.device,
+    *,
+    priority: int = HIGH_PRIORITY,
+    keep: bool = False,
+) -> torch.cuda.CUDAGraph:
+    """Returns a graph of `run`, captured on a stream of its own, whose workspaces no other shares.
+
+    priority: of the stream, and so of the graph's kernels wherever it is replayed; 0 is lowest.
+    keep: raw_cuda_graph() gives the graph.
+    Raises NotCaptured for work that runs, but not under capture.
+    """
+    torch.cuda.synchronize(device)
+    stream = torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph(keep_graph=keep)
+    with torch.cuda.stream(stream):
+        for _ in range(NUM_WARM_UPS):
+            run()
+    torch.cuda.synchronize(device)
+    try:
+        # A capture that fails leaves its stream the current one; the outer block mends that.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream(device)),
+            torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+        ):
+            run()
+    except RuntimeError as error:
+        raise NotCaptured(str(error).strip().partition("\n")[0]) from error
+    torch.cuda.synchronize(device)
+    return graph
 
 
 class Program:
@@ -39,7 +73,7 @@ class Program:
         if self._is_ready:
             return False
         try:
-            self._graph = self._capture()
+            self._graph = capture(self._run, self._device)
         except NotCaptured as error:
             logger.warning("no CUDA graph, its launches go one by one: %s", error)
         self._is_ready = True
@@ -52,24 +86,3 @@ class Program:
             self._run()
         else:
             self._graph.replay()
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """Captures on a stream of its own, whose workspaces no other graph shares."""
-        torch.cuda.synchronize(self._device)
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            for _ in range(NUM_WARM_UPS):
-                self._run()
-        torch.cuda.synchronize(self._device)
-        try:
-            # A capture that fails leaves its stream the current one; the outer block mends that.
-            with (
-                torch.cuda.stream(torch.cuda.current_stream(self._device)),
-                torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
-            ):
-                self._run()
-        except RuntimeError as error:
-            raise NotCaptured(str(error).strip().partition("\n")[0]) from error
-        torch.cuda.synchronize(self._device)
-        return graph

@@ -27,7 +27,7 @@ from typing import Any
 
 from ooospec._core import _C
 from ooospec.sidecar.policy import Target, Work
-from ooospec.sidecar.wave import Step, WaveReport
+from ooospec.sidecar.wave import Answered, Step, WaveReport
 from ooospec.sidecar.worker import Ask, SidecarConfig, Worker
 
 logger = logging.getLogger("ooospec.sidecar")
@@ -314,8 +314,10 @@ class _Link:
         else:
             work = content.pop("work")
             steps = [Step(**step) for step in content.pop("steps")]
+            answers = [Answered(**answer) for answer in content.pop("answers")]
+            done = Work(**work) if work else None
             self._sidecar._hear_report(
-                WaveReport(**content, steps=steps, work=Work(**work) if work else None)
+                WaveReport(**content, steps=steps, answers=answers, work=done)
             )
 
 

@@ -132,6 +132,11 @@ class PromptBuilder:
         """Returns the tokens that answer a slot's question with the JSON value `value`."""
         return self._encode(f" {_to_json(value)}\n")
 
+    @property
+    def pieces(self) -> list[bytes]:
+        """The bytes of each token."""
+        return self._table.pieces
+
     def decode(self, tokens: Seq[int]) -> bytes:
         """Returns the bytes of `tokens`."""
         return self._table.decode_bytes(list(tokens))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -25,7 +25,7 @@ from ooospec.errors import OutOfPages
 from ooospec.kv import PrefixCache, Sequence
 from ooospec.sidecar.policy import Work
 from ooospec.sidecar.prompt import PromptBuilder, Slot, WavePrompt
-from ooospec.sidecar.value import ValueReader, is_nullable, to_hint
+from ooospec.sidecar.value import value_schema
 
 NUM_ROWS = 32  # branches that advance together
 MAX_VALUE_TOKENS = 48
@@ -33,8 +33,6 @@ MAX_SLOTS = 256  # asked for in one wave; those of the least likely functions ar
 MAX_TOKENS = 8192  # of a branch; less where the context of the model is shorter
 
 T = TypeVar("T")
-Send = Callable[[_C.HintKind, int, int, str], Any]
-"""Takes (kind, tool, parameter, text) of a hint."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,26 @@ class Step:
     num_rows: int
 
 
+@dataclass(frozen=True)
+class Answered:
+    """A slot that ended, or the choice of a function. kind: name of its HintKind.
+
+    sent: its value went out.
+    """
+
+    time: float
+    kind: str
+    tool: int
+    parameter: int
+    sent: bool
+
+
 @dataclass
 class WaveReport:
     """What a wave did. outcome: "done", "cancelled", "skipped", or "failed: ..."; times as in Step.
 
     reason: why it started, or did not. num_sent, num_invalid: slots whose value went out, and whose
-    answer was no value of their schema.
+    answer was no value of their schema. answers: in the order in which they came.
     """
 
     request_id: int
@@ -67,6 +79,7 @@ class WaveReport:
     num_sent: int = 0
     num_invalid: int = 0
     steps: list[Step] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
 
 
 class _CancelledError(Exception):
@@ -80,7 +93,7 @@ class _Branch:
     slot: Slot
     sequence: Sequence
     tokens: Seq[int]
-    reader: ValueReader = field(default_factory=ValueReader)
+    reader: _C.ValueReader = field(default_factory=_C.ValueReader)
     num_answered: int = 0
 
 
@@ -115,21 +128,22 @@ class WaveRunner:
     def run(
         self,
         prompt: WavePrompt,
-        send: Send,
+        ring: _C.HintRing,
         report: WaveReport,
         *,
         wants: Callable[[Work], bool] = lambda work: True,
         cancelled: Callable[[], bool] = lambda: False,
         tenant: str = "",
     ) -> None:
-        """Answers every slot of `prompt`; each hint is sent once, as soon as it is known.
+        """Answers every slot of `prompt`; each hint goes into the ring once, when it is known.
 
-        The last one is END, or ERROR where a slot had no valid answer or was not asked.
+        They carry the report's request id. The last one is END, or ERROR where a slot had no valid
+        answer or was not asked.
         wants: asked once, before the first launch; no: outcome "skipped". cancelled: asked before
         each launch; yes: outcome "cancelled". tenant: requests of one tenant share prefixes.
         Mutates: report. Raises OutOfPages and what the backend raises; no page stays held.
         """
-        wave = _Wave(self, prompt, send, report, cancelled)
+        wave = _Wave(self, prompt, ring, report, cancelled)
         try:
             wave.run(wants, tenant)
         except _CancelledError:
@@ -144,14 +158,14 @@ class _Wave:
         self,
         runner: WaveRunner,
         prompt: WavePrompt,
-        send: Send,
+        ring: _C.HintRing,
         report: WaveReport,
         cancelled: Callable[[], bool],
     ) -> None:
         self._runner = runner
         self._backend = runner.backend
         self._prompt = prompt
-        self._send = send
+        self._ring = ring
         self._report = report
         self._cancelled = cancelled
         self._prefix = Sequence(runner.pool)
@@ -223,7 +237,7 @@ class _Wave:
         """Sends the likeliest function and puts the slots of likely functions first."""
         best = max(scores, key=lambda answer: scores[answer])
         kind = _C.HintKind.FUNCTION
-        self._send(kind, _C.HintRecord.NO_TOOL if best is None else best, 0, "")
+        self._answered(kind, _C.HintRecord.NO_TOOL if best is None else best, 0, "")
         order = sorted(
             self._waiting,
             key=lambda slot: (-scores[slot.tool], slot.tool, not slot.required, slot.parameter),
@@ -303,24 +317,32 @@ class _Wave:
                 return False
             branch.sequence.release()
             self._report.num_invalid += 1
+            self._answered(_C.HintKind.VALUE, branch.slot.tool, branch.slot.parameter, None)
             return True
         branch.sequence.release()
         slot = branch.slot
-        hint = to_hint(branch.reader.answer, slot.schema)
-        if hint is None or (hint == "null" and slot.required and not is_nullable(slot.schema)):
+        schema = value_schema(slot.schema)
+        hint = schema.to_hint(branch.reader.answer)
+        if hint is None or (hint == "null" and slot.required and not schema.is_nullable):
             self._report.num_invalid += 1
+            self._answered(_C.HintKind.VALUE, slot.tool, slot.parameter, None)
         else:
-            sent = self._send(_C.HintKind.VALUE, slot.tool, slot.parameter, hint)
-            self._report.num_sent += bool(sent)
+            sent = self._answered(_C.HintKind.VALUE, slot.tool, slot.parameter, hint)
+            self._report.num_sent += sent
         return True
+
+    def _answered(self, kind: _C.HintKind, tool: int, parameter: int, text: str | None) -> bool:
+        """Sends an answer, unless it is None; returns whether it went out."""
+        request_id = self._report.request_id
+        sent = text is not None and self._ring.try_push(request_id, kind, 0, tool, parameter, text)
+        self._report.answers.append(Answered(time.perf_counter(), kind.name, tool, parameter, sent))
+        return sent
 
     def _end(self) -> None:
         missing = self._report.num_slots - self._report.num_sent
-        if missing:
-            text = f"{missing} of {self._report.num_slots} slots have no valid value"
-            self._send(_C.HintKind.ERROR, 0, 0, text)
-        else:
-            self._send(_C.HintKind.END, 0, 0, "")
+        text = f"{missing} of {self._report.num_slots} slots have no valid value" if missing else ""
+        kind = _C.HintKind.ERROR if missing else _C.HintKind.END
+        self._ring.try_push(self._report.request_id, kind, 0, 0, 0, text)
 
     @contextmanager
     def _step(self, num_rows: int) -> Iterator[None]:

@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
+from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
+from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.sidecar.wave import MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
@@ -105,10 +107,11 @@ class Worker:
         self._inbox: queue.SimpleQueue[Ask | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._pending: dict[int, bool] = {}  # request id -> cancelled
+        self._serving: int | None = None  # request id
         self._stopped = threading.Event()
         self._target: Target | None = None
         self._backend: Backend | None = None
-        self._runner: WaveRunner | None = None
+        self._runner: WaveRunner | GraphWaveRunner | None = None
         self._policy: WavePolicy | None = None
         self._failure = "not loaded"
         self._num_failures = 0
@@ -124,6 +127,8 @@ class Worker:
         with self._lock:
             if request_id in self._pending:
                 self._pending[request_id] = True
+            if request_id == self._serving:
+                self._interrupt()
 
     def set_target(self, target: Target) -> None:
         """Says whom the waves help, which wave="auto" needs to know. For any thread."""
@@ -132,6 +137,8 @@ class Worker:
     def stop(self) -> None:
         """Makes run() return after the launch under way. For any thread."""
         self._stopped.set()
+        with self._lock:
+            self._interrupt()
         self._inbox.put(None)
 
     def load(self) -> None:
@@ -150,7 +157,10 @@ class Worker:
             examples = config.adapter is None if config.examples is None else config.examples
             limit = min(backend.context_limit, MAX_TOKENS)
             builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
-            self._runner = WaveRunner(backend, builder, num_rows=config.num_rows)
+            if isinstance(backend, FusedBackend):
+                self._runner = GraphWaveRunner(backend, builder, num_rows=config.num_rows)
+            else:
+                self._runner = WaveRunner(backend, builder, num_rows=config.num_rows)
             costs = None
             if config.wave == "auto":
                 costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))
@@ -165,8 +175,11 @@ class Worker:
         """Serves until stop(). Without a model every request is answered by an ERROR record."""
         while (request := self._inbox.get()) is not None and not self._stopped.is_set():
             report = WaveReport(request.request_id)
+            with self._lock:
+                self._serving = request.request_id
             self._serve(request, report)
             with self._lock:
+                self._serving = None
                 self._pending.pop(request.request_id, None)
             self._tell_report(report)
         self._unload()
@@ -191,7 +204,7 @@ class Worker:
         try:
             self._runner.run(
                 prompt,
-                lambda *hint: self._push(request.request_id, *hint),
+                self._ring,
                 report,
                 wants=wants,
                 cancelled=lambda: self._is_cancelled(request.request_id),
@@ -214,10 +227,10 @@ class Worker:
             self._backend.close()
         self._backend = self._runner = None
 
-    def _push(
-        self, request_id: int, kind: _C.HintKind, tool: int, parameter: int, text: str
-    ) -> bool:
-        return self._ring.try_push(request_id, kind, 0, tool, parameter, text)
+    def _interrupt(self) -> None:
+        """Ends a wave that does not ask; for whoever holds the lock."""
+        if isinstance(self._runner, GraphWaveRunner):
+            self._runner.cancel()
 
     def _is_cancelled(self, request_id: int) -> bool:
         with self._lock:
@@ -226,7 +239,7 @@ class Worker:
     def _give_up(self, request: Ask, report: WaveReport, why: str) -> None:
         report.outcome = f"failed: {why}"
         report.stop = time.perf_counter()
-        self._push(request.request_id, _C.HintKind.ERROR, 0, 0, why)
+        self._ring.try_push(request.request_id, _C.HintKind.ERROR, 0, 0, 0, why)
 
     def _fail(self, what: str, error: Exception) -> None:
         self._failure = f"{what}: {_line(error)}"

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wave/wave.h"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <tuple>
+#include <utility>
+
+#include "common/check.h"
+
+namespace ooospec {
+namespace {
+
+std::int64_t now_ns() {
+  const auto time = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+struct Cancelled {};
+
+// A slot being answered, in a lane.
+struct Branch {
+  const WaveSlot* slot;
+  int lane;
+  int length;                    // tokens of its sequence in the cache
+  std::vector<TokenId> pending;  // to launch: the rest of the question, or the last token
+  int row = -1;                  // of the launch under way, behind which its next token comes
+  int num_answered = 0;
+  ValueReader reader;
+};
+
+// Options whose names are scored in one launch: [first, last).
+struct Group {
+  std::size_t first;
+  std::size_t last;
+};
+
+}  // namespace
+
+class WaveRun {
+ public:
+  WaveRun(Wave& wave, const WaveRequest& request, HintRing& ring)
+      : wave_(wave),
+        request_(request),
+        ring_(ring),
+        buffers_(wave.buffers_),
+        num_prefix_(static_cast<int>(request.prefix.size())),
+        page_size_(buffers_.rows.page_size) {
+    const int lane_pages = std::max(request.pages_per_lane, 1);
+    num_lanes_ =
+        std::min(wave.num_lanes_, static_cast<int>(request.lane_pages.size()) / lane_pages);
+    check();
+    for (const WaveSlot& slot : request.slots) waiting_.push_back(&slot);
+    for (int lane = num_lanes_ - 1; lane >= 0; --lane) free_lanes_.push_back(lane);
+  }
+
+  WaveResult run() {
+    try {
+      prefill();
+      fork();
+      choose();
+      while (!active_.empty() || next_ < waiting_.size()) {
+        buffers_.rows.begin();
+        launch(WaveProgram::kStep);
+        take();
+      }
+      end();
+    } catch (const Cancelled&) {
+      result_.cancelled = true;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void check() const {
+    const int capacity = static_cast<int>(request_.prefix_pages.size()) * page_size_;
+    OOOSPEC_REQUIRE(num_prefix_ > 0 && num_prefix_ + buffers_.rows.num_rows <= capacity,
+                    "prefix: expected 1 to ", capacity - buffers_.rows.num_rows, " tokens, got ",
+                    num_prefix_);
+    OOOSPEC_REQUIRE(request_.num_cached >= 0 && request_.num_cached < num_prefix_,
+                    "num_cached: expected less than ", num_prefix_, ", got ", request_.num_cached);
+    const auto size = static_cast<int>(request_.question.size());
+    OOOSPEC_REQUIRE(size > 0 && size < buffers_.rows.num_rows, "question: expected 1 to ",
+                    buffers_.rows.num_rows - 1, " tokens, got ", size);
+    OOOSPEC_REQUIRE(!request_.options.empty(), "options: expected at least one, got none");
+    for (const WaveOption& option : request_.options) {
+      OOOSPEC_REQUIRE(!option.tokens.empty(), "option: expected at least one token, got none");
+    }
+    OOOSPEC_REQUIRE(request_.slots.empty() || num_lanes_ > 0,
+                    "lane_pages: expected pages for at least one lane, got none");
+    const int room = request_.pages_per_lane * page_size_ - num_prefix_ % page_size_;
+    for (const WaveSlot& slot : request_.slots) {
+      const auto needed = static_cast<int>(slot.question.size()) + wave_.max_value_tokens_;
+      OOOSPEC_REQUIRE(!slot.question.empty() && needed <= room,
+                      "slot: expected a question and its answer in 1 to ", room, " tokens, got ",
+                      needed);
+    }
+  }
+
+  std::int64_t prefix_slot(int position) const {
+    const auto page = static_cast<std::size_t>(position / page_size_);
+    return std::int64_t{request_.prefix_pages[page]} * page_size_ + position % page_size_;
+  }
+
+  std::int64_t lane_slot(int lane, int position) const {
+    const int page = lane * request_.pages_per_lane + position / page_size_;
+    const int first = num_prefix_ / page_size_;  // of the lane's own pages
+    const auto idx = static_cast<std::size_t>(page - first);
+    return std::int64_t{request_.lane_pages[idx]} * page_size_ + position % page_size_;
+  }
+
+  void call(WaveProgram program, int num_rows) {
+    if (wave_.cancelled_.load(std::memory_order_relaxed)) throw Cancelled();
+    const std::int64_t start = now_ns();
+    const char* why = wave_.launcher_.run(wave_.launcher_.self, static_cast<int>(program));
+    if (why != nullptr) throw std::runtime_error(why);
+    if (num_rows > 0) result_.steps.push_back({start, now_ns(), num_rows});
+  }
+
+  void prefill() {
+    WaveRows& rows = buffers_.chunk;
+    for (int start = request_.num_cached; start < num_prefix_;) {
+      const int stop = std::min(num_prefix_, start + rows.num_rows - start % rows.num_rows);
+      rows.begin();
+      for (int position = start; position < stop; ++position) {
+        const TokenId token = request_.prefix[static_cast<std::size_t>(position)];
+        rows.add(token, position, 0, 0, prefix_slot(position));
+      }
+      rows.lengths[0] = start;
+      call(WaveProgram::kPrefill, stop - start);
+      start = stop;
+    }
+  }
+
+  // Gives each lane the tokens of the prefix's last page, unless that is full.
+  void fork() {
+    const int count = num_prefix_ % page_size_;
+    if (count == 0 || num_lanes_ == 0) return;
+    *buffers_.fork_source = prefix_slot(num_prefix_ - count);
+    *buffers_.fork_count = count;
+    for (int lane = 0; lane < wave_.num_lanes_; ++lane) {
+      const std::int64_t target = lane < num_lanes_ ? lane_slot(lane, num_prefix_ - count) : -1;
+      buffers_.fork_targets[lane] = target;
+    }
+    call(WaveProgram::kFork, 0);
+  }
+
+  // Scores the functions, sends the likeliest, and puts the slots of likely functions first.
+  void choose() {
+    // If all slots get a lane at once, their order does not matter: the first go along.
+    const bool all_fit = static_cast<int>(waiting_.size()) <= num_lanes_;
+    const std::vector<Group> all = groups();
+    std::vector<double> scores;
+    for (const Group& group : all) {
+      buffers_.rows.begin();
+      add_options(group);
+      admits_ = all_fit && group.last == all.back().last;
+      launch(WaveProgram::kScore);
+      add_scores(group, scores);
+    }
+    const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+    const std::uint16_t tool = request_.options[static_cast<std::size_t>(best)].tool;
+    const bool sent = ring_.try_push(request_.request_id, HintKind::kFunction, 0, tool, 0, "");
+    result_.answers.push_back({now_ns(), HintKind::kFunction, tool, 0, sent});
+    if (!all_fit) sort_waiting(scores);
+    admits_ = true;
+    take();
+  }
+
+  void sort_waiting(const std::vector<double>& scores) {
+    const auto key = [&](const WaveSlot* slot) {
+      const auto option =
+          std::find_if(request_.options.begin(), request_.options.end(),
+                       [&](const WaveOption& option) { return option.tool == slot->tool; });
+      const bool known = option != request_.options.end();
+      const auto idx = static_cast<std::size_t>(option - request_.options.begin());
+      return std::tuple(known ? -scores[idx] : 0.0, slot->tool, !slot->is_required,
+                        slot->parameter);
+    };
+    std::vector<std::pair<decltype(key(nullptr)), const WaveSlot*>> keyed;
+    for (const WaveSlot* slot : waiting_) keyed.emplace_back(key(slot), slot);
+    std::sort(keyed.begin(), keyed.end());
+    const auto count = std::min(keyed.size(), static_cast<std::size_t>(Wave::kMaxSlots));
+    waiting_.clear();
+    for (std::size_t i = 0; i < count; ++i) waiting_.push_back(keyed[i].second);
+  }
+
+  // Tokens of an option that are scored: all, unless a launch cannot hold them.
+  std::size_t scored_size(const WaveOption& option) const {
+    const auto room = static_cast<std::size_t>(buffers_.rows.num_rows) - request_.question.size();
+    const auto pairs = static_cast<std::size_t>(buffers_.num_pairs);
+    return std::min({option.tokens.size(), room + 1, pairs});
+  }
+
+  std::vector<Group> groups() const {
+    std::vector<Group> found;
+    std::size_t num_rows = 0, num_pairs = 0;
+    for (std::size_t i = 0; i < request_.options.size(); ++i) {
+      const std::size_t size = scored_size(request_.options[i]);
+      const bool fits = num_rows + size - 1 <= static_cast<std::size_t>(buffers_.rows.num_rows) &&
+                        num_pairs + size <= static_cast<std::size_t>(buffers_.num_pairs);
+      if (found.empty() || !fits) {
+        found.push_back({i, i});
+        num_rows = request_.question.size();
+        num_pairs = 0;
+      }
+      num_rows += size - 1;
+      num_pairs += size;
+      found.back().last = i + 1;
+    }
+    return found;
+  }
+
+  // Adds the question and the names of a group as a tree behind the prefix.
+  void add_options(const Group& group) {
+    WaveRows& rows = buffers_.rows;
+    const int sequence = wave_.num_lanes_;
+    rows.lengths[sequence] = num_prefix_;
+    std::uint64_t asked = 0;
+    int last = 0, num_pairs = 0;
+    const auto num_asked = static_cast<int>(request_.question.size());
+    for (int i = 0; i < num_asked; ++i) {
+      const TokenId token = request_.question[static_cast<std::size_t>(i)];
+      last = rows.add(token, num_prefix_ + i, sequence, asked, prefix_slot(num_prefix_ + i));
+      asked |= WaveRows::bit(last);
+    }
+    for (std::size_t o = group.first; o < group.last; ++o) {
+      const WaveOption& option = request_.options[o];
+      const auto size = static_cast<int>(scored_size(option));
+      std::uint64_t ancestors = asked;
+      int row = last;
+      for (int i = 0; i < size; ++i) {
+        const TokenId token = option.tokens[static_cast<std::size_t>(i)];
+        buffers_.pair_rows[num_pairs] = row;
+        buffers_.pair_tokens[num_pairs++] = token;
+        if (i == size - 1) break;  // the last token is scored but needs no row
+        const std::int64_t slot = prefix_slot(num_prefix_ + rows.used());
+        row = rows.add(token, num_prefix_ + num_asked + i, sequence, ancestors, slot);
+        ancestors |= WaveRows::bit(row);
+      }
+    }
+    for (int i = num_pairs; i < buffers_.num_pairs; ++i) {
+      buffers_.pair_rows[i] = buffers_.pair_tokens[i] = 0;
+    }
+    asked_row_ = last;
+  }
+
+  void add_scores(const Group& group, std::vector<double>& scores) const {
+    require_choice(asked_row_);
+    int pair = 0;
+    for (std::size_t o = group.first; o < group.last; ++o) {
+      double total = 0;
+      for (std::size_t i = scored_size(request_.options[o]); i > 0; --i) {
+        total += static_cast<double>(buffers_.scores[pair++]);
+      }
+      scores.push_back(total);
+    }
+  }
+
+  // Fills the launch up with the next row of every branch, then with questions, and runs it.
+  void launch(WaveProgram program) {
+    WaveRows& rows = buffers_.rows;
+    int num_steps = 0;
+    for (const Branch& branch : active_) num_steps += branch.pending.size() == 1;
+    for (Branch& branch : active_) {
+      const bool steps = branch.pending.size() == 1;
+      add_pending(branch, steps ? 1 : rows.room() - num_steps);
+      num_steps -= steps;
+    }
+    while (admits_ && next_ < waiting_.size() && !free_lanes_.empty() && rows.room() > 0) {
+      const WaveSlot* slot = waiting_[next_++];
+      const int lane = free_lanes_.back();
+      free_lanes_.pop_back();
+      active_.push_back({slot, lane, num_prefix_, slot->question, -1, 0, {}});
+      add_pending(active_.back(), rows.room());
+    }
+    call(program, rows.used());
+  }
+
+  void add_pending(Branch& branch, int room) {
+    WaveRows& rows = buffers_.rows;
+    const int count = std::min(static_cast<int>(branch.pending.size()), std::max(room, 0));
+    branch.row = -1;
+    if (count == 0) return;
+    rows.lengths[branch.lane] = branch.length;
+    std::uint64_t ancestors = 0;
+    for (int i = 0; i < count; ++i) {
+      const TokenId token = branch.pending[static_cast<std::size_t>(i)];
+      const std::int64_t slot = lane_slot(branch.lane, branch.length);
+      branch.row = rows.add(token, branch.length++, branch.lane, ancestors, slot);
+      ancestors |= WaveRows::bit(branch.row);
+    }
+    branch.pending.erase(branch.pending.begin(), branch.pending.begin() + count);
+    if (!branch.pending.empty()) branch.row = -1;  // the rest of the question comes next time
+  }
+
+  // Takes up the token that every branch has got; those that ended make room.
+  void take() {
+    std::erase_if(active_, [this](Branch& branch) { return branch.row >= 0 && finish(branch); });
+  }
+
+  void require_choice(int row) const {
+    if (buffers_.choices[row] < 0) {
+      throw std::runtime_error("the sidecar gave no usable logits: expected a finite maximum");
+    }
+  }
+
+  // Returns whether the branch's answer ended, and sends it if so.
+  bool finish(Branch& branch) {
+    require_choice(branch.row);
+    const TokenId token = buffers_.choices[branch.row];
+    const std::vector<TokenId>& eos = wave_.eos_ids_;
+    bool ended = std::find(eos.begin(), eos.end(), token) != eos.end();
+    ++branch.num_answered;
+    if (!ended && wave_.vocab_->contains(token)) {
+      ended = branch.reader.feed(wave_.vocab_->bytes(token));
+    }
+    if (!ended && branch.num_answered < wave_.max_value_tokens_) {
+      branch.pending.assign(1, token);
+      return false;
+    }
+    const WaveSlot& slot = *branch.slot;
+    const bool sent = ended && send(slot, branch.reader.answer());
+    result_.answers.push_back({now_ns(), HintKind::kValue, slot.tool, slot.parameter, sent});
+    result_.num_invalid += !ended;
+    free_lanes_.push_back(branch.lane);
+    return true;
+  }
+
+  bool send(const WaveSlot& slot, std::string_view answer) {
+    hint_.clear();
+    const bool is_value = slot.schema.to_hint(answer, hint_);
+    if (!is_value || (hint_ == "null" && slot.is_required && !slot.schema.is_nullable())) {
+      ++result_.num_invalid;
+      return false;
+    }
+    const bool sent =
+        ring_.try_push(request_.request_id, HintKind::kValue, 0, slot.tool, slot.parameter, hint_);
+    result_.num_sent += sent;
+    return sent;
+  }
+
+  void end() {
+    const auto num_slots = static_cast<int>(request_.slots.size());
+    const int missing = num_slots - result_.num_sent;
+    const std::string text =
+        missing > 0 ? concat(missing, " of ", num_slots, " slots have no valid value") : "";
+    const HintKind kind = missing > 0 ? HintKind::kError : HintKind::kEnd;
+    ring_.try_push(request_.request_id, kind, 0, 0, 0, text);
+  }
+
+  Wave& wave_;
+  const WaveRequest& request_;
+  HintRing& ring_;
+  WaveBuffers& buffers_;
+  const int num_prefix_;
+  const int page_size_;
+  int num_lanes_ = 0;
+  bool admits_ = false;
+  int asked_row_ = 0;  // the last one of the function's question
+  std::vector<const WaveSlot*> waiting_;
+  std::size_t next_ = 0;  // of those that wait
+  std::vector<int> free_lanes_;
+  std::vector<Branch> active_;
+  std::string hint_;
+  WaveResult result_;
+};
+
+Wave::Wave(std::shared_ptr<const Vocab> vocab, std::vector<TokenId> eos_ids, int max_value_tokens,
+           int num_lanes, const WaveBuffers& buffers, Launcher launcher)
+    : vocab_(std::move(vocab)),
+      eos_ids_(std::move(eos_ids)),
+      max_value_tokens_(max_value_tokens),
+      num_lanes_(num_lanes),
+      buffers_(buffers),
+      launcher_(launcher) {
+  OOOSPEC_REQUIRE(max_value_tokens >= 1, "max_value_tokens: expected at least 1, got ",
+                  max_value_tokens);
+  OOOSPEC_REQUIRE(num_lanes >= 1 && num_lanes < buffers.rows.num_sequences,
+                  "num_lanes: expected 1 to ", buffers.rows.num_sequences - 1, ", got ", num_lanes);
+  OOOSPEC_REQUIRE(num_lanes < buffers.rows.num_rows && buffers.rows.num_rows <= 64,
+                  "rows: expected more than ", num_lanes, " and at most 64, got ",
+                  buffers.rows.num_rows);
+}
+
+WaveResult Wave::run(const WaveRequest& request, HintRing& ring) {
+  return WaveRun(*this, request, ring).run();
+}
+
+}  // namespace ooospec
