@@ -71,6 +71,8 @@ bench: build  ## the benchmarks, small enough to see that they run; those on mod
 	$(BIN)/python bench/bench_hint_ring.py --smoke
 	$(BIN)/python bench/bench_linear.py --smoke
 	$(BIN)/python bench/bench_round.py --smoke
+	$(BIN)/python bench/bench_wave.py --smoke
+	$(BIN)/python bench/bench_colocation.py --smoke
 	$(BIN)/python bench/bench_tree_attention.py --smoke
 	$(BIN)/python bench/bench_kv_compact.py --smoke
 ifneq ($(OOOSPEC_CHECKPOINTS),)

@@ -25,7 +25,12 @@ QUESTION_TOKENS = 80  # that the pool has room for in every lane; longer ones ma
 
 
 class GraphWaveRunner:
-    """Runs the waves of one sidecar model, as WaveRunner does; cancel() is for any thread."""
+    """Runs the waves of one sidecar model, as WaveRunner does; cancel() is for any thread.
+
+    max_slots: asked for in one wave; those of the least likely functions are left out.
+    """
+
+    max_slots = _C.Wave.MAX_SLOTS
 
     def __init__(
         self,
