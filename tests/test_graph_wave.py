@@ -125,8 +125,8 @@ class Launches:
     def __init__(self, backend: FusedBackend, monkeypatch: Any) -> None:
         self.act: Callable[[], None] = lambda: None
         self.left = 0
-        for decoder in (backend.rounds, backend.chunks):
-            monkeypatch.setattr(decoder, "run", self._wrap(decoder.run))
+        for name in ("step", "chunk"):
+            monkeypatch.setattr(backend.packed, name, self._wrap(getattr(backend.packed, name)))
 
     def _wrap(self, run: Callable[..., None]) -> Callable[..., None]:
         def wrapped(*arguments: Any) -> None:

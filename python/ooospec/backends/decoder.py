@@ -78,6 +78,13 @@ class Decoder:
                 self._norm(x, layer.down_norm, x)
         self._norm(x, weights.norm, self.hidden, residual)
 
+    def write_logits(self, logits: torch.Tensor) -> None:
+        """Writes the logits of `hidden` to `logits`, float32[N, V]."""
+        ops.linear(self.hidden, self.weights.head, logits)
+        cap = self.weights.final_softcap
+        if cap is not None:
+            logits.div_(cap).tanh_().mul_(cap)
+
     def _norm(
         self,
         x: torch.Tensor,

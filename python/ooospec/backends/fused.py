@@ -13,7 +13,7 @@ import torch
 
 from ooospec import ops
 from ooospec.backends.base import Segment, Verdict
-from ooospec.backends.decoder import Decoder
+from ooospec.backends.decoder import Decoder, DecoderRows
 from ooospec.backends.launch import Launch
 from ooospec.backends.packing import pack
 from ooospec.backends.program import Program
@@ -305,12 +305,12 @@ class PackedBody:
         self._rounds = Decoder(weights, NUM_ROWS)
         self._chunks = Decoder(weights, chunk)
 
-    def step(self, launch: Launch, plan: ops.TreePlan, logits: torch.Tensor) -> None:
+    def step(self, launch: DecoderRows, plan: ops.TreePlan, logits: torch.Tensor) -> None:
         """See Body."""
         self._rounds.run(launch, plan)
-        self._head(logits)
+        self._rounds.write_logits(logits)
 
-    def chunk(self, launch: Launch) -> None:
+    def chunk(self, launch: DecoderRows) -> None:
         """See Body."""
         self._chunks.run(launch, None)
 
@@ -318,13 +318,7 @@ class PackedBody:
         """See Body. Products run at the size of a round."""
         hidden = self._rounds.hidden
         torch.index_select(self._chunks.hidden, 0, launch.last_row, out=hidden[:1])
-        self._head(logits)
-
-    def _head(self, logits: torch.Tensor) -> None:
-        ops.linear(self._rounds.hidden, self.weights.head, logits)
-        cap = self.weights.final_softcap
-        if cap is not None:
-            logits.div_(cap).tanh_().mul_(cap)
+        self._rounds.write_logits(logits)
 
 
 class FusedBackend(LaunchBackend):
@@ -341,6 +335,6 @@ class FusedBackend(LaunchBackend):
         """
         limit = int(model.config.get_text_config().max_position_embeddings)
         self.weights = take_weights(model.eval(), limit + NUM_ROWS)
-        body = PackedBody(self.weights, chunk)
-        super().__init__(model, tokenizer, body, num_sequences=num_sequences, chunk=chunk)
+        self.packed = PackedBody(self.weights, chunk)
+        super().__init__(model, tokenizer, self.packed, num_sequences=num_sequences, chunk=chunk)
         self.description += ", fused"

@@ -109,7 +109,7 @@ class WavePrograms:
             num_shared=self._rows.num_shared,
         )
         self._pool = pool
-        self._decoder, self._chunks = backend.rounds, backend.chunks
+        self._body = backend.packed
         self._decodable = backend.decodable
         self._logits = torch.zeros(
             NUM_ROWS, weights.head.shape[0], dtype=torch.float32, device=self._device
@@ -144,7 +144,7 @@ class WavePrograms:
 
     def _prefill(self) -> None:
         self._chunk.copy_in()
-        self._chunks.run(self._chunk, None)
+        self._body.chunk(self._chunk)
 
     def _fork(self) -> None:
         """Copies the last page of the prefix to each lane."""
@@ -161,9 +161,7 @@ class WavePrograms:
     def _step(self) -> None:
         """Rows in, choices out."""
         self._rows.copy_in()
-        self._decoder.run(self._rows, self._plan)
-        hidden, head = self._decoder.hidden, self._decoder.weights.head
-        ops.linear(hidden, head, self._logits)
+        self._body.step(self._rows, self._plan, self._logits)
         out = self._choices, self._top8
         ops.sample(self._logits, self._decodable, *out, scratch=self._scratch)
 
