@@ -88,6 +88,10 @@ class Recording:
         """See Program."""
         return self._program is not None and self._program.prepare()
 
+    def __getattr__(self, name: str) -> Any:
+        """What else the program needs of the end: its buffers, and what runs on the device."""
+        return getattr(self._end, name)
+
     def captured(self) -> None:
         """See RoundEnd."""
         self._end.captured()
