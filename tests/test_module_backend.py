@@ -166,10 +166,10 @@ def test_what_cannot_be_captured_runs_launch_by_launch(
 ) -> None:
     """J05: a capture that fails costs speed, not the request; the log says so once."""
 
-    def fail(self: Program) -> Any:
+    def fail(run: Any, device: torch.device) -> Any:
         raise program.NotCaptured("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(Program, "_capture", fail)
+    monkeypatch.setattr(program, "capture", fail)
     runs: list[int] = []
     work = Program(lambda: runs.append(1), torch.device("cuda"))
     with caplog.at_level(logging.WARNING, "ooospec"):
