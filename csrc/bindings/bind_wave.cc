@@ -81,14 +81,23 @@ struct CallableLauncher {
 class BoundWave {
  public:
   BoundWave(std::shared_ptr<Vocab> vocab, std::vector<TokenId> eos_ids, int max_value_tokens,
-            int num_lanes, Arrays chunk, Arrays rows, std::int64_t spare_slot, int page_size,
-            std::variant<Address, py::function> launcher)
-      : chunk_(std::move(chunk)), rows_(std::move(rows)) {
+            int num_lanes, Arrays chunk, Arrays rows, std::vector<Arrays> asks,
+            std::int64_t spare_slot, int page_size, std::variant<Address, py::function> launcher)
+      : chunk_(std::move(chunk)), rows_(std::move(rows)), asks_(std::move(asks)) {
     OOOSPEC_REQUIRE(page_size >= 1, "page_size: expected at least 1, got ", page_size);
     OOOSPEC_REQUIRE(num_lanes >= 1, "num_lanes: expected at least 1, got ", num_lanes);
     WaveBuffers buffers;
     buffers.chunk = rows_of(chunk_, spare_slot, page_size);
     buffers.rows = rows_of(rows_, spare_slot, page_size);
+    for (const Arrays& part : asks_) {
+      buffers.asks.push_back(rows_of(part, spare_slot, page_size));
+      const WaveRows& rows = buffers.asks.back();
+      OOOSPEC_REQUIRE(rows.num_rows == buffers.rows.num_rows &&
+                          rows.num_sequences == buffers.rows.num_sequences,
+                      "asks: expected parts like rows, got ", rows.num_rows, " rows of ",
+                      rows.num_sequences, " sequences");
+    }
+    buffers.wanted = numbers<std::int32_t>(rows_, "wanted", buffers.rows.num_rows);
     const py::ssize_t num_pairs = size_of(rows_, "pair_rows");
     buffers.num_pairs = static_cast<int>(num_pairs);
     buffers.pair_rows = numbers<std::int32_t>(rows_, "pair_rows", num_pairs);
@@ -128,6 +137,7 @@ class BoundWave {
 
  private:
   Arrays chunk_, rows_;
+  std::vector<Arrays> asks_;
   CallableLauncher callable_;
   std::unique_ptr<Wave> wave_;
 };
@@ -215,9 +225,9 @@ void bind_wave(py::module_& module) {
 
   py::class_<BoundWave> wave(module, "Wave");
   wave.def(py::init<std::shared_ptr<Vocab>, std::vector<TokenId>, int, int, Arrays, Arrays,
-                    std::int64_t, int, std::variant<Address, py::function>>(),
+                    std::vector<Arrays>, std::int64_t, int, std::variant<Address, py::function>>(),
            py::kw_only(), "vocab"_a, "eos_ids"_a, "max_value_tokens"_a, "num_lanes"_a, "chunk"_a,
-           "rows"_a, "spare_slot"_a, "page_size"_a, "launcher"_a)
+           "rows"_a, "asks"_a, "spare_slot"_a, "page_size"_a, "launcher"_a)
       .def("run", &BoundWave::run, "request"_a, "ring"_a)
       .def("cancel", [](BoundWave& self) { self.wave().cancel(); })
       .def("reset", [](BoundWave& self) { self.wave().reset(); });

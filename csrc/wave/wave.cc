@@ -25,7 +25,7 @@ struct Branch {
   int lane;
   int length;                    // tokens of its sequence in the cache
   std::vector<TokenId> pending;  // to launch: the rest of the question, or the last token
-  int row = -1;                  // of the launch under way, behind which its next token comes
+  int choice = -1;               // of the launch under way: its next token
   int num_answered = 0;
   ValueReader reader;
 };
@@ -61,8 +61,10 @@ class WaveRun {
       fork();
       choose();
       while (!active_.empty() || next_ < waiting_.size()) {
-        buffers_.rows.begin();
-        launch(WaveProgram::kStep);
+        launch(num_to_launch() > static_cast<std::size_t>(buffers_.rows.num_rows) &&
+                       !buffers_.asks.empty()
+                   ? WaveProgram::kAsk
+                   : WaveProgram::kStep);
         take();
       }
       end();
@@ -258,46 +260,83 @@ class WaveRun {
     }
   }
 
+  // Rows that could go into the next launch if it were wide enough.
+  std::size_t num_to_launch() const {
+    std::size_t count = 0;
+    for (const Branch& branch : active_) count += branch.pending.size();
+    const std::size_t end = std::min(waiting_.size(), next_ + free_lanes_.size());
+    for (std::size_t i = next_; i < end; ++i) count += waiting_[i]->question.size();
+    return count;
+  }
+
+  int room() const {
+    int count = 0;
+    for (const WaveRows* part : parts_) count += part->room();
+    return count;
+  }
+
   // Fills the launch up with the next row of every branch, then with questions, and runs it.
   void launch(WaveProgram program) {
-    WaveRows& rows = buffers_.rows;
+    parts_.clear();
+    num_wanted_ = 0;
+    if (program == WaveProgram::kAsk) {
+      for (WaveRows& part : buffers_.asks) parts_.push_back(&part);
+    } else {
+      parts_.push_back(&buffers_.rows);
+    }
+    if (program != WaveProgram::kScore) {
+      for (WaveRows* part : parts_) part->begin();
+    }
     int num_steps = 0;
     for (const Branch& branch : active_) num_steps += branch.pending.size() == 1;
     for (Branch& branch : active_) {
       const bool steps = branch.pending.size() == 1;
-      add_pending(branch, steps ? 1 : rows.room() - num_steps);
+      add_pending(branch, steps ? 1 : room() - num_steps);
       num_steps -= steps;
     }
-    while (admits_ && next_ < waiting_.size() && !free_lanes_.empty() && rows.room() > 0) {
+    while (admits_ && next_ < waiting_.size() && !free_lanes_.empty() && room() > 0) {
       const WaveSlot* slot = waiting_[next_++];
       const int lane = free_lanes_.back();
       free_lanes_.pop_back();
       active_.push_back({slot, lane, num_prefix_, slot->question, -1, 0, {}});
-      add_pending(active_.back(), rows.room());
+      add_pending(active_.back(), room());
     }
-    call(program, rows.used());
+    int used = 0;
+    for (const WaveRows* part : parts_) used += part->used();
+    call(program, used);
   }
 
+  // Adds up to `room` of the branch's tokens; the rest comes next time.
   void add_pending(Branch& branch, int room) {
-    WaveRows& rows = buffers_.rows;
     const int count = std::min(static_cast<int>(branch.pending.size()), std::max(room, 0));
-    branch.row = -1;
-    if (count == 0) return;
-    rows.lengths[branch.lane] = branch.length;
-    std::uint64_t ancestors = 0;
+    branch.choice = -1;
+    int row = 0, first = 0;  // of the branch in its part; the first row of the part
     for (int i = 0; i < count; ++i) {
+      std::size_t part = 0;
+      while (parts_[part]->room() == 0) ++part;
+      WaveRows& rows = *parts_[part];
+      if (i == 0 || rows.used() == 0) {
+        rows.lengths[branch.lane] = branch.length;
+        ancestors_ = 0;
+      }
       const TokenId token = branch.pending[static_cast<std::size_t>(i)];
       const std::int64_t slot = lane_slot(branch.lane, branch.length);
-      branch.row = rows.add(token, branch.length++, branch.lane, ancestors, slot);
-      ancestors |= WaveRows::bit(branch.row);
+      row = rows.add(token, branch.length++, branch.lane, ancestors_, slot);
+      ancestors_ |= WaveRows::bit(row);
+      first = static_cast<int>(part) * rows.num_rows;
     }
     branch.pending.erase(branch.pending.begin(), branch.pending.begin() + count);
-    if (!branch.pending.empty()) branch.row = -1;  // the rest of the question comes next time
+    if (count == 0 || !branch.pending.empty()) return;
+    branch.choice = row;
+    if (parts_[0] != &buffers_.rows) {
+      buffers_.wanted[num_wanted_] = first + row;
+      branch.choice = num_wanted_++;
+    }
   }
 
   // Takes up the token that every branch has got; those that ended make room.
   void take() {
-    std::erase_if(active_, [this](Branch& branch) { return branch.row >= 0 && finish(branch); });
+    std::erase_if(active_, [this](Branch& branch) { return branch.choice >= 0 && finish(branch); });
   }
 
   void require_choice(int row) const {
@@ -308,8 +347,8 @@ class WaveRun {
 
   // Returns whether the branch's answer ended, and sends it if so.
   bool finish(Branch& branch) {
-    require_choice(branch.row);
-    const TokenId token = buffers_.choices[branch.row];
+    require_choice(branch.choice);
+    const TokenId token = buffers_.choices[branch.choice];
     const std::vector<TokenId>& eos = wave_.eos_ids_;
     bool ended = std::find(eos.begin(), eos.end(), token) != eos.end();
     ++branch.num_answered;
@@ -362,6 +401,9 @@ class WaveRun {
   std::vector<const WaveSlot*> waiting_;
   std::size_t next_ = 0;  // of those that wait
   std::vector<int> free_lanes_;
+  std::vector<WaveRows*> parts_;  // of the launch under way
+  int num_wanted_ = 0;
+  std::uint64_t ancestors_ = 0;  // of the next row of a branch, in its part
   std::vector<Branch> active_;
   std::string hint_;
   WaveResult result_;

@@ -27,6 +27,7 @@ enum class WaveProgram : int {
   kFork = 1,     // copies the last page of the prefix to each lane
   kStep = 2,     // the rows of WaveBuffers::rows, which leaves choices
   kScore = 3,    // the same, which leaves scores too
+  kAsk = 4,      // the rows of WaveBuffers::asks, which leaves choices behind those wanted
 };
 
 // A parameter to ask for.
@@ -62,8 +63,12 @@ struct WaveRequest {
 struct WaveBuffers {
   WaveRows chunk;  // of one sequence, the prefix
   WaveRows rows;
-  int num_pairs = 0;                     // P
-  std::int32_t* pair_rows = nullptr;     // int32[P]; scores[i] is the log probability of
+  std::vector<WaveRows> asks;         // parts of a wider launch for many questions; may be none.
+                                      // Rows of earlier parts count as committed.
+  std::int32_t* wanted = nullptr;     // int32[rows of `rows`]; rows of `asks`; choices[i] is behind
+                                      // row wanted[i]
+  int num_pairs = 0;                  // P
+  std::int32_t* pair_rows = nullptr;  // int32[P]; scores[i] is the log probability of
   std::int32_t* pair_tokens = nullptr;   // int32[P]; pair_tokens[i] behind row pair_rows[i]
   std::int64_t* fork_source = nullptr;   // int64[1]; first slot of the page to copy
   std::int64_t* fork_targets = nullptr;  // int64[lanes]; first slots of its copies

@@ -530,6 +530,7 @@ class Wave:
         num_lanes: int,
         chunk: Mapping[str, npt.NDArray[Any]],
         rows: Mapping[str, npt.NDArray[Any]],
+        asks: Sequence[Mapping[str, npt.NDArray[Any]]],
         spare_slot: int,
         page_size: int,
         launcher: int | Callable[[int], object],

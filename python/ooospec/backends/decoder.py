@@ -14,6 +14,8 @@ from ooospec import ops
 from ooospec.backends.weights import DecoderWeights, LayerWeights
 from ooospec.kv import PagePool
 
+MAX_ROWS = 64  # of a plan
+
 
 class DecoderRows(ops.LaunchRows, Protocol):
     """Rows of a launch over one pool. tokens: int32[N]."""
@@ -51,21 +53,22 @@ class Decoder:
         self._activated = buffer(first.down.shape[1])
         self.hidden = buffer(like.shape[1])
 
-    def run(self, launch: DecoderRows, plan: ops.TreePlan | None) -> None:
+    def run(self, launch: DecoderRows, *plans: ops.TreePlan) -> None:
         """Runs all layers. Mutates: hidden, the pool of the launch.
 
-        plan: of this launch, whose rows are trees; None: they are a prefill chunk of one sequence.
+        plans: of this launch, whose rows are trees, one for each 64 of them; none: the rows are a
+        prefill chunk of one sequence.
         """
         weights = self.weights
         torch.index_select(weights.embed, 0, launch.tokens, out=self._residual)
         if weights.embed_scale is not None:
             self._residual.mul_(weights.embed_scale)
-        if plan is not None:
+        for plan in plans:
             ops.tail_slots(plan)
         x, residual = self._residual, None
         for layer_idx, layer in enumerate(weights.layers):
             self._norm(x, layer.input_norm, self._normed, residual)
-            self._attend(launch, plan, layer_idx, layer)
+            self._attend(launch, plans, layer_idx, layer)
             x, residual = self._product, self._residual
             if layer.out_norm is not None:
                 self._norm(x, layer.out_norm, x)
@@ -97,7 +100,11 @@ class Decoder:
         ops.rms_norm(x, weight, weights.eps, out, residual=residual, offset=weights.norm_offset)
 
     def _attend(
-        self, launch: DecoderRows, plan: ops.TreePlan | None, layer_idx: int, layer: LayerWeights
+        self,
+        launch: DecoderRows,
+        plans: tuple[ops.TreePlan, ...],
+        layer_idx: int,
+        layer: LayerWeights,
     ) -> None:
         """The attention of a layer and the product behind it, from _normed into _product."""
         weights, pool = self.weights, launch.pool
@@ -119,8 +126,9 @@ class Decoder:
         )
         query, out = self._query, self._attended
         how = weights.scale, layer.window, weights.softcap
-        if plan is not None:
-            ops.tree_attention(query, keys, values, plan, out, *how)
-        else:
+        for first, plan in zip(range(0, self.num_rows, MAX_ROWS), plans, strict=False):
+            rows = slice(first, first + MAX_ROWS)
+            ops.tree_attention(query[rows], keys, values, plan, out[rows], *how)
+        if not plans:
             ops.prefill_attention(query, keys, values, launch, out, *how)
         ops.linear(self._attended_flat, layer.out, self._product)

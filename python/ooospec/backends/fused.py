@@ -312,7 +312,23 @@ class PackedBody:
 
     def chunk(self, launch: DecoderRows) -> None:
         """See Body."""
-        self._chunks.run(launch, None)
+        self._chunks.run(launch)
+
+    def ask(
+        self,
+        launch: DecoderRows,
+        plans: Seq[ops.TreePlan],
+        wanted: torch.Tensor,
+        logits: torch.Tensor,
+    ) -> None:
+        """Runs trees in a launch of the size of a chunk. Mutates: its pool.
+
+        plans: one for each 64 rows; rows of earlier ones count as committed. wanted: int32[64],
+        rows whose logits are written, float32[64, V].
+        """
+        self._chunks.run(launch, *plans)
+        torch.index_select(self._chunks.hidden, 0, wanted, out=self._rounds.hidden)
+        self._rounds.write_logits(logits)
 
     def last(self, launch: Launch, logits: torch.Tensor) -> None:
         """See Body. Products run at the size of a round."""

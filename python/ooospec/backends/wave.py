@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,10 +75,52 @@ class WaveRows:
         self._buffers.copy_in()
 
 
-class WavePrograms:
-    """Prefill, fork, step and score (the order of the core's WaveProgram) over one pool.
+class AskRows:
+    """Rows of a wide launch in parts of 64, each a launch for attention (ops.LaunchRows).
 
-    chunk, rows: arrays that the core writes, and `choices` and `scores`, which it reads.
+    tables: rows of a launch that have the same sequences.
+    """
+
+    def __init__(self, tables: WaveRows, num_parts: int) -> None:
+        self.pool = tables.pool
+        num_rows, num_sequences = num_parts * NUM_ROWS, len(tables.lengths)
+        fields = {
+            "mask": (torch.int64, (num_rows,)),
+            "slots": (torch.int64, (num_rows,)),
+            "tokens": (torch.int32, (num_rows,)),
+            "positions": (torch.int32, (num_rows,)),
+            "sequences": (torch.int32, (num_rows,)),
+            "lengths": (torch.int32, (num_parts * num_sequences,)),
+        }
+        self._buffers = Buffers(fields, tables.pool.device)
+        self._buffers.host["sequences"][:] = -1
+        device = self._buffers.device
+        self.tokens, self.positions, self.slots = (
+            device[name] for name in ("tokens", "positions", "slots")
+        )
+        self.sequences, self.mask, self.lengths = (
+            device[name] for name in ("sequences", "mask", "lengths")
+        )
+        self.page_table = tables.page_table
+        sizes = dict.fromkeys(fields, NUM_ROWS) | {"lengths": num_sequences}
+
+        def part(arrays: Mapping[str, Any], i: int) -> dict[str, Any]:
+            return {name: arrays[name][i * size : (i + 1) * size] for name, size in sizes.items()}
+
+        self.host: list[Arrays] = [part(self._buffers.host, i) for i in range(num_parts)]
+        self.parts = [
+            SimpleNamespace(page_table=self.page_table, **part(device, i)) for i in range(num_parts)
+        ]
+
+    def copy_in(self) -> None:
+        """Sends what the core wrote to the device; part of the program."""
+        self._buffers.copy_in()
+
+
+class WavePrograms:
+    """Prefill, fork, step, score and ask (the order of the core's WaveProgram) over one pool.
+
+    chunk, rows, asks: arrays that the core writes, and `choices` and `scores`, which it reads.
     launcher: what runs a program, for the core. The lanes are sequences 0 to num_lanes - 1 of the
     rows, the prefix is the one behind them.
     """
@@ -97,17 +140,20 @@ class WavePrograms:
             "fork_count": (torch.int32, (1,)),
             "pair_rows": (torch.int32, (NUM_PAIRS,)),
             "pair_tokens": (torch.int32, (NUM_PAIRS,)),
+            "wanted": (torch.int32, (NUM_ROWS,)),
         }
         self._chunk = WaveRows(pool, backend.chunk, 1, num_pages)
         self._rows = WaveRows(pool, NUM_ROWS, num_lanes + 1, num_pages, more)
-        self._plan = ops.TreePlan(
-            self._rows,
-            weights.num_heads,
-            weights.num_kv_heads,
-            weights.head_dim,
-            leaders=self._rows.leaders,
-            num_shared=self._rows.num_shared,
-        )
+        num_parts = backend.chunk // NUM_ROWS
+        self._asks = AskRows(self._rows, num_parts if num_parts > 1 else 0)
+
+        def plan(rows: ops.LaunchRows) -> ops.TreePlan:
+            shape = weights.num_heads, weights.num_kv_heads, weights.head_dim
+            leaders, num_shared = self._rows.leaders, self._rows.num_shared
+            return ops.TreePlan(rows, *shape, leaders=leaders, num_shared=num_shared)
+
+        self._plan = plan(self._rows)
+        self._ask_plans = [plan(part) for part in self._asks.parts]
         self._pool = pool
         self._body = backend.packed
         self._decodable = backend.decodable
@@ -120,8 +166,11 @@ class WavePrograms:
         self._scores = torch.zeros(NUM_PAIRS, dtype=torch.float32, device=self._device)
         self.chunk: Arrays = self._chunk.host
         self.rows: Arrays = dict(self._rows.host)
+        self.asks = self._asks.host
         self.launcher: int | Callable[[int], None]
-        runs = (self._prefill, self._fork, self._step, self._score)
+        runs = [self._prefill, self._fork, self._step, self._score]
+        if self.asks:
+            runs.append(self._ask)
         if self._device.type == "cuda":
             self._capture(runs)
         else:
@@ -162,8 +211,19 @@ class WavePrograms:
         """Rows in, choices out."""
         self._rows.copy_in()
         self._body.step(self._rows, self._plan, self._logits)
+        self._choose()
+
+    def _choose(self) -> None:
         out = self._choices, self._top8
         ops.sample(self._logits, self._decodable, *out, scratch=self._scratch)
+
+    def _ask(self) -> None:
+        """As _step, for the rows of a wide launch."""
+        self._rows.copy_in()
+        self._asks.copy_in()
+        wanted = self._rows.device["wanted"]
+        self._body.ask(self._asks, self._ask_plans, wanted, self._logits)
+        self._choose()
 
     def _score(self) -> None:
         """As _step, and the log probabilities of the pairs."""
@@ -174,7 +234,7 @@ class WavePrograms:
 
     # --- on a GPU -------------------------------------------------------------------------------
 
-    def _capture(self, runs: tuple[Callable[[], None], ...]) -> None:
+    def _capture(self, runs: list[Callable[[], None]]) -> None:
         self._core = cuda_core()
         self._report = self._core.WaveReport()
         self._round = torch.zeros(1, dtype=torch.int64, device=self._device)

@@ -67,6 +67,7 @@ class GraphWaveRunner:
             num_lanes=num_rows,
             chunk=self._programs.chunk,
             rows=self._programs.rows,
+            asks=self._programs.asks,
             spare_slot=self.pool.spare_slot,
             page_size=page_size,
             launcher=self._programs.launcher,
