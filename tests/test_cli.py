@@ -240,6 +240,7 @@ def test_selfcheck_passes_and_says_what_it_compared(
     assert run([*args, "--max-tokens", "24"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["equal"]
+    assert found["level"] == "tested"
     assert set(found["passes"]) == {"greedy", "sampled"}
     for reports in found["passes"].values():
         by_method = {one["method"]: one for one in reports}

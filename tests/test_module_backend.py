@@ -22,6 +22,7 @@ import equality
 from ooospec import ops
 from ooospec.backends import kernels, load, program
 from ooospec.backends.base import Segment
+from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
 from ooospec.backends.modules import ModuleBackend, unsuited
 from ooospec.backends.program import Program
@@ -30,6 +31,7 @@ from ooospec.bits import check_bits
 from ooospec.engine import Engine
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import Sequence
+from ooospec.selfcheck import level_after
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
 CHUNK = 64
@@ -137,6 +139,22 @@ def test_experts_give_the_answer_of_hugging_face() -> None:
     assert backend.level == "self-checked" or backend.max_tree_rows == 1
     expected = output[0, len(prompt) :].tolist()
     equality.assert_same(Engine(backend), prompt, expected, equality.Counts(), max_tokens=8)
+
+
+def test_a_level_says_what_was_checked_and_no_more() -> None:
+    plain = TransformersBackend(tiny_model("qwen2").to(torch.bfloat16))
+    assert plain.level == "not checked"
+    assert level_after(plain, equal=True, has_bits=False) == "self-checked"
+    assert level_after(plain, equal=True, has_bits=True) == "self-checked"
+    tested = TransformersBackend(tiny_model("qwen2"))
+    assert level_after(tested, equal=True, has_bits=True) == "tested"
+    fused = FusedBackend(tiny_model("qwen2"), chunk=CHUNK)
+    assert fused.level == "not checked"
+    assert level_after(fused, equal=True, has_bits=False) == "self-checked"
+    assert level_after(fused, equal=True, has_bits=True) == "bit-exact"
+    for backend in (plain, tested, fused, of_family("qwen2")):
+        assert level_after(backend, equal=False, has_bits=True).startswith("not exact: ")
+    assert level_after(of_family("qwen2"), equal=True, has_bits=True) == "self-checked"
 
 
 def test_what_the_kernels_are_not_for_is_named() -> None:

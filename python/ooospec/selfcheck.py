@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ooospec._core import _C
+from ooospec.backends.base import Backend
 from ooospec.engine import Engine, Generation, Method, Request
 from ooospec.kv import Sequence
 from ooospec.loop import Drafter
@@ -100,6 +101,19 @@ def selfcheck(
                 where = str(request.get("id", "request"))
                 reports[name].differences.append(Difference(where, position, one, other, gap))
     return list(reports.values())
+
+
+def level_after(backend: Backend, equal: bool, has_bits: bool) -> str:
+    """Returns how exact `backend` is known to be after a check.
+
+    equal: nothing differed. has_bits: logits were compared bit by bit too. What is known of it
+    beforehand (tests against Hugging Face, rows that are not independent) is not made less.
+    """
+    if not equal:
+        return "not exact: answers or logits differ from plain decoding"
+    if has_bits and backend.is_canonical:
+        return "bit-exact"
+    return "self-checked" if backend.level == "not checked" else backend.level
 
 
 def first_difference(expected: Seq[int], got: Seq[int]) -> tuple[int, int, int] | None:

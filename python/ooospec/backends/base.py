@@ -60,7 +60,10 @@ class Backend(Protocol):
     tokenizer: its Hugging Face tokenizer, or None.
     decodable: ids from here on are padding of the embedding, never chosen.
     chunk: rows of a prefill chunk. max_tree_rows: most rows of a segment with a mask.
-    level: how exact its output is known to be. description: one line for people.
+    level: how exact its output is known to be: "bit-exact" and "self-checked" (see
+    selfcheck.level_after), "tested" against Hugging Face, "not checked", or why it is none of
+    these. is_canonical: its rows are to have the same bits in every launch, so that they can be
+    proven to. description: one line for people.
     """
 
     device: torch.device
@@ -72,6 +75,7 @@ class Backend(Protocol):
     chunk: int
     max_tree_rows: int
     level: str
+    is_canonical: bool
     description: str
 
     def new_pool(self, num_tokens: int) -> PagePool:

@@ -86,6 +86,7 @@ class LaunchBackend:
         self.decodable = decodable_ids(model, tokenizer)
         self.eos_ids = eos_ids(model, tokenizer, self.decodable)
         self.level = "not checked"
+        self.is_canonical = False
         size = sum(p.numel() for p in model.parameters()) / 1e9
         dtype = str(self.dtype).removeprefix("torch.")
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
@@ -353,4 +354,5 @@ class FusedBackend(LaunchBackend):
         self.weights = take_weights(model.eval(), limit + NUM_ROWS)
         self.packed = PackedBody(self.weights, chunk)
         super().__init__(model, tokenizer, self.packed, num_sequences=num_sequences, chunk=chunk)
+        self.is_canonical = True
         self.description += ", fused"

@@ -142,6 +142,7 @@ class TransformersBackend:
         self.num_heads = frozenset(probe.num_heads)
         tested = self.device.type == "cpu" and self.dtype == torch.float32
         self.level = "tested" if tested and config.model_type in TESTED else "not checked"
+        self.is_canonical = False
         size = sum(p.numel() for p in model.parameters()) / 1e9
         dtype = str(self.dtype).removeprefix("torch.")
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"

@@ -181,10 +181,10 @@ def open_engine(
             raise InvalidRequest(str(error)) from error
         raise
     try:
+        known = [f"target: {engine.backend.description}; level: {engine.backend.level}"]
         if sidecar is not None and engine.drafting is not None:
-            console.print(
-                f"sidecar: {engine.drafting.status}", highlight=False, markup=False, style="dim"
-            )
+            known.append(f"sidecar: {engine.drafting.status}")
+        console.print("\n".join(known), highlight=False, markup=False, style="dim")
         yield engine
     finally:
         engine.close()

@@ -54,6 +54,7 @@ def selfcheck(
 
     ooospec selfcheck --target MODEL --bits  (on the GPU that will serve it)
     """
+    from ooospec.selfcheck import level_after
     from ooospec.selfcheck import selfcheck as check
 
     console = Console(stderr=True)
@@ -78,10 +79,12 @@ def selfcheck(
         found_bits = _check_bits(engine, seed, console) if bits else None
         if found_bits is not None:
             equal = equal and not found_bits.differences
+        engine.backend.level = level_after(engine.backend, equal, has_bits=bits)
         if as_json:
             listed = {name: [asdict(one) for one in found] for name, found in reports.items()}
             rest = {} if found_bits is None else {"bits": asdict(found_bits)}
-            print(json.dumps({"target": target, "equal": equal, "passes": listed} | rest))
+            known = {"target": target, "equal": equal, "level": engine.backend.level}
+            print(json.dumps(known | {"passes": listed} | rest))
         else:
             _print(Console(), engine, reports)
             if found_bits is not None:
