@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 
 import torch
 
@@ -46,9 +47,24 @@ def capture(
         ):
             run()
     except RuntimeError as error:
-        raise NotCaptured(str(error).strip().partition("\n")[0]) from error
+        _forget_capture(device)
+        first = error.__context__ or error  # behind what the end of the capture says
+        raise NotCaptured(str(first).strip().partition("\n")[0]) from error
     torch.cuda.synchronize(device)
     return graph
+
+
+def _forget_capture(device: torch.device) -> None:
+    """After a capture that failed, torch's generators refuse to work until another ends well."""
+    torch.cuda.synchronize(device)
+    nothing = torch.zeros(1, device=device)
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+        nothing.zero_()
+
+
+@cache
+def _say_once(reason: str) -> None:
+    logger.warning("no CUDA graph, its launches go one by one: %s", reason)
 
 
 class Program:
@@ -75,7 +91,7 @@ class Program:
         try:
             self._graph = capture(self._run, self._device)
         except NotCaptured as error:
-            logger.warning("no CUDA graph, its launches go one by one: %s", error)
+            _say_once(str(error))
         self._is_ready = True
         return True
 
