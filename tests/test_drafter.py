@@ -306,6 +306,20 @@ def test_wrong_drafts_lose_little_time(row_us: float, sources: list[Source]) -> 
         assert taken <= plain * 1.02 + 2 * costs[0]
 
 
+def test_branches_share_the_probability_of_what_they_leave() -> None:
+    """A key or value that leaves the main path inside a piece is a choice, not the rest of one."""
+    hints_only = Method("hints only", schema=True, hint=True)
+    ids = answer()
+    for done in range(1, len(ids) - 1):
+        drafter = Drafter(byte_text(), TOOLS, hints_only, [1])
+        drafter.commit(ids[:done])
+        for record in slot_records(1, [CALL], TOOLS):
+            drafter.offer_hint(record)
+        tree = drafter.propose(64)
+        for node, reached in enumerate(tree.probabilities):
+            assert tree.probabilities[tree.parents == node].sum() <= 1.2 * reached
+
+
 def test_a_miss_inside_a_value_shortens_nothing_behind_it() -> None:
     """Tokens inside a piece are many: one of them wrong says little of the others."""
     texts = {

@@ -152,6 +152,8 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
   }
   bool opened = start < begin;  // the first token of `piece` has been seen
   for (std::size_t i = 0; i < num_tokens; ++i) {
+    // A branch may leave the main path inside a piece: there its choice is taken.
+    if (i == 0 && opened && proposal.base >= 0) opened = false;
     // A token may reach over several pieces: then it is right only if all of them are.
     float claim = opened ? kWithinClaim : 1.0F;
     std::size_t rate = kWithinPiece;
