@@ -22,7 +22,7 @@ from ooospec.methods import METHODS
 from ooospec.replay import slot_records
 from tiny_caller import CALL, PROMPT, TOOLS, answer_ids, caller, caller_text
 
-NUM_ACCEPTED = len(answer_ids()) * 3 // 4
+NUM_ACCEPTED = len(answer_ids()) * 7 // 8
 
 
 class Skips(Drafter):
