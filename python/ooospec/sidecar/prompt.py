@@ -6,6 +6,7 @@ the sidecar begins. A branch is the prefix, a question, and the answer to it:
 
     function: get_weather⏎            (or `none`)
     get_weather.city: "Paris"⏎        (compact JSON, or `null` where the call leaves it out)
+    call: get_weather {"city": "Paris"}⏎    (whole; an auxiliary of training, never asked in a wave)
 
 Prefix, questions and answers are tokenised apart and joined as tokens, so that their borders are
 the same in training, in a packed wave and for a slot run alone.
@@ -136,6 +137,10 @@ class PromptBuilder:
     def pieces(self) -> list[bytes]:
         """The bytes of each token."""
         return self._table.pieces
+
+    def call_row(self, name: str, arguments: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+        """Returns question and answer of the whole call, which training asks for besides."""
+        return self._encode("call:"), tuple(self._table.encode(f" {name} {_to_json(arguments)}\n"))
 
     def decode(self, tokens: Seq[int]) -> bytes:
         """Returns the bytes of `tokens`."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From requests and calls to a sidecar's adapter, and how good it is."""
