@@ -56,8 +56,7 @@ def load_backend(
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if dtype is None:
             dtype = torch.float32 if place.type == "cpu" else torch.bfloat16
-        with _bars(progress):
-            model, found = _load(os.fspath(source), _dtype(dtype), tokenizer)
+        model, found = load_model(os.fspath(source), _dtype(dtype), tokenizer, progress=progress)
         model = _placed(model, place, may_stay=device is None)
     else:
         model, found = source, tokenizer
@@ -122,6 +121,7 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
         stored = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     config = peft.PeftConfig.from_pretrained(str(folder))
     base = config.base_model_name_or_path or "an unnamed base"
+    config.base_model_name_or_path = None  # PEFT warns where a folder is not the name of the base
     try:
         wrapped = peft.get_peft_model(model, config)
     except ValueError as error:
@@ -156,13 +156,21 @@ def _placed(model: Any, device: torch.device, *, may_stay: bool) -> Any:
         return model.to("cpu", torch.float32)
 
 
-def _load(source: str, dtype: torch.dtype, tokenizer: Any) -> tuple[Any, Any]:
+def load_model(
+    source: str, dtype: torch.dtype, tokenizer: Any = None, *, progress: bool = False
+) -> tuple[Any, Any]:
+    """Returns the Hugging Face model of a folder or hub id, on the CPU, and its tokenizer.
+
+    Raises ModelNotFound.
+    """
+    kept: Any = {"trust_remote_code": False}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            source, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-        if tokenizer is None:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        with _bars(progress):
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                source, dtype=dtype, use_safetensors=True, **kept
+            )
+            if tokenizer is None:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(source, **kept)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise ModelNotFound(
