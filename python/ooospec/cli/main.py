@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor`."""
+"""The command line: `ooospec generate | demo | selfcheck | doctor`, and for sidecars `trace |
+train | eval-sidecar`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ import typer
 
 from ooospec.cli.demo import demo
 from ooospec.cli.doctor import doctor
+from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
 from ooospec.cli.selfcheck import selfcheck
+from ooospec.cli.trace import trace
+from ooospec.cli.train import train
 from ooospec.errors import OoospecError
 from ooospec.version import VERSION
 
@@ -27,6 +32,9 @@ app.command()(generate)
 app.command()(demo)
 app.command()(selfcheck)
 app.command()(doctor)
+app.command()(trace)
+app.command()(train)
+app.command("eval-sidecar")(eval_sidecar)
 
 
 def _print_version(wanted: bool) -> None:

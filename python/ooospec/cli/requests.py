@@ -15,10 +15,13 @@ from ooospec.errors import InvalidRequest
 Request = dict[str, Any]
 
 
-def read_requests(path: Path, limit: int | None = None) -> list[Request]:
+def read_requests(
+    path: Path, limit: int | None = None, *, bad: list[str] | None = None
+) -> list[Request]:
     """Returns the requests of a file with one JSON object a line, at most `limit` of them.
 
-    Each has messages, and may have tools and an id. Raises InvalidRequest, naming file and line.
+    Each has messages, and may have tools and an id. Raises InvalidRequest, naming file and line;
+    where there is a list `bad`, such lines are named there and left out.
     """
     found: list[Request] = []
     for number, line in enumerate(_lines(path), start=1):
@@ -26,19 +29,25 @@ def read_requests(path: Path, limit: int | None = None) -> list[Request]:
             break
         if not line.strip():
             continue
-        where = f"{path}, line {number}"
         try:
-            request = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InvalidRequest(f"{where}: expected a JSON object, got {error}") from error
-        if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
-            raise InvalidRequest(
-                f"{where}: expected an object with messages, got {line.strip():.60}"
-            )
-        found.append({"id": f"line {number}", **request})
+            found.append({"id": f"line {number}", **_parse(line, f"{path}, line {number}")})
+        except InvalidRequest as error:
+            if bad is None:
+                raise
+            bad.append(str(error))
     if not found:
         raise InvalidRequest(f"{path}: expected at least one request, got none")
     return found
+
+
+def _parse(line: str, where: str) -> Request:
+    try:
+        request = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InvalidRequest(f"{where}: expected a JSON object, got {error}") from error
+    if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
+        raise InvalidRequest(f"{where}: expected an object with messages, got {line.strip():.60}")
+    return request
 
 
 def _lines(path: Path) -> Iterator[str]:
