@@ -51,7 +51,7 @@ def test_make_targets_exist() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    for name in re.findall(r"`((?:bench|csrc|python|tests)/[\w/.-]+)`", README):
+    for name in re.findall(r"`((?:adapters|bench|csrc|python|recipes|tests)/[\w/.-]+)`", README):
         assert (ROOT / name).exists(), name
 
 
