@@ -32,10 +32,12 @@ class SidecarConfig:
     """What a sidecar is and how it runs.
 
     source: folder or hub id of a Hugging Face causal model; in a thread also a loaded model, with
-    its tokenizer. adapter: folder of a PEFT adapter made for it. examples: worked examples in the
-    prompt; None: unless there is an adapter. wave: whether waves start: "auto" (where they pay),
-    "always", "never". device, dtype: as for a target. num_rows: branches that advance together.
-    num_threads: cores for its products on a CPU; None: as torch has it.
+    its tokenizer. placement: a thread of this process, whose launches on a GPU are graphs of lower
+    priority than the target's, run without the GIL; or a process of its own. adapter: folder of a
+    PEFT adapter made for it. examples: worked examples in the prompt; None: unless there is an
+    adapter. wave: whether waves start: "auto" (where they pay), "always", "never". device, dtype:
+    as for a target. num_rows: branches that advance together. num_threads: cores for its products
+    on a CPU; None: as torch has it.
 
     Raises ValueError for values out of range.
     """
