@@ -127,7 +127,8 @@ class Engine:
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
         """
-        return _last(self.stream(messages, tools, method=method, tenant=tenant, **sampling))
+        request = self._dialogue(messages, tools, tenant, sampling)
+        return _last(self._rounds(request, self._method(method)))
 
     def stream(
         self,
@@ -139,12 +140,8 @@ class Engine:
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
         """Yields a Delta a round, then the Generation; see generate(). Bad requests raise now."""
-        rendered_tools = tools_as_json(tools)
-        prompt_ids = self.prompt_ids(messages, rendered_tools)
-        request = self._request(
-            prompt_ids, sampling, messages=list(messages), tools=rendered_tools, tenant=tenant
-        )
-        return self._run(request, self._method(method))
+        request = self._dialogue(messages, tools, tenant, sampling)
+        return _deltas(self._rounds(request, self._method(method)))
 
     def generate_ids(
         self,
@@ -155,7 +152,8 @@ class Engine:
         **sampling: Any,
     ) -> Generation:
         """Returns the answer to raw prompt ids; see generate()."""
-        return _last(self.stream_ids(prompt_ids, method=method, tenant=tenant, **sampling))
+        request = self._request(list(prompt_ids), sampling, tenant=tenant)
+        return _last(self._rounds(request, self._method(method)))
 
     def stream_ids(
         self,
@@ -166,9 +164,8 @@ class Engine:
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
         """Yields a Delta a round, then the Generation, for raw prompt ids; see stream()."""
-        return self._run(
-            self._request(list(prompt_ids), sampling, tenant=tenant), self._method(method)
-        )
+        request = self._request(list(prompt_ids), sampling, tenant=tenant)
+        return _deltas(self._rounds(request, self._method(method)))
 
     def prompt_ids(
         self, messages: Seq[Message], tools: Seq[Tool | Callable[..., Any]] | None = None
@@ -193,6 +190,20 @@ class Engine:
             known = ", ".join(sorted(self.methods))
             raise InvalidRequest(f"method: expected one of {known}, got {method!r}")
         return self.methods[method]
+
+    def _dialogue(
+        self,
+        messages: Seq[Message],
+        tools: Seq[Tool | Callable[..., Any]] | None,
+        tenant: str,
+        sampling: dict[str, Any],
+    ) -> Request:
+        """Returns the request of a dialogue. Raises what generate() raises before anything runs."""
+        known = tools_as_json(tools)
+        prompt_ids = self.prompt_ids(messages, known)
+        return self._request(
+            prompt_ids, sampling, messages=list(messages), tools=known, tenant=tenant
+        )
 
     def _request(self, prompt_ids: list[int], sampling: dict[str, Any], **rest: Any) -> Request:
         """Validates what can be known before anything runs."""
@@ -219,7 +230,10 @@ class Engine:
             )
         return Request(next(self._request_ids), prompt_ids, params, **rest)
 
-    def _run(self, request: Request, method: Method) -> Iterator[Delta | Generation]:
+    def _rounds(self, request: Request, method: Method) -> Iterator[Loop | Generation]:
+        """Runs a request; yields its loop after the first token and each round, then what became
+        of it.
+        """
         sequence = Sequence(self.pool)
         drafter: Drafter | None = None
         try:
@@ -232,16 +246,15 @@ class Engine:
                 loop.start(request.prompt_ids)
                 if self.config.prefix_cache:
                     self.prefix_cache.insert(sequence, request.prompt_ids, request.tenant)
-            yield self._delta(loop, 0)
+            yield loop
             while loop.output.finish_reason is None:
-                num_sent = len(loop.output.token_ids)
                 with self._lock:
                     loop.step()
                     if self.config.shadow:
                         check_shadow(
                             self.backend, sequence, request.prompt_ids + loop.output.token_ids[:-1]
                         )
-                yield self._delta(loop, num_sent)
+                yield loop
         finally:
             with self._lock:
                 sequence.release()
@@ -278,10 +291,6 @@ class Engine:
         max_nodes = min(self.config.max_nodes, self.backend.max_tree_rows)
         return Loop(self.backend, sequence, chooser, output, drafter, max_nodes)
 
-    @staticmethod
-    def _delta(loop: Loop, num_sent: int) -> Delta:
-        return Delta(loop.output.delta(), loop.output.token_ids[num_sent:], loop.sources[num_sent:])
-
     def _generation(self, request: Request, loop: Loop, cached_tokens: int) -> Generation:
         output = loop.output
         assert output.finish_reason is not None
@@ -295,8 +304,20 @@ class Engine:
         )
 
 
-def _last(stream: Iterator[Delta | Generation]) -> Generation:
-    for item in stream:
+def _deltas(rounds: Iterator[Loop | Generation]) -> Iterator[Delta | Generation]:
+    """Yields what each round added, then the Generation."""
+    num_sent = 0
+    for item in rounds:
+        if isinstance(item, Generation):
+            yield item
+            continue
+        output = item.output
+        yield Delta(output.delta(), output.token_ids[num_sent:], item.sources[num_sent:])
+        num_sent = len(output.token_ids)
+
+
+def _last(rounds: Iterator[Loop | Generation]) -> Generation:
+    for item in rounds:
         if isinstance(item, Generation):
             return item
-    raise AssertionError("a stream ends with its Generation")
+    raise AssertionError("a request ends with its Generation")

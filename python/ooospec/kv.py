@@ -224,6 +224,12 @@ class Sequence:
         self.length = start + len(rows)
         self.num_rows = 0
 
+    def keep_first(self, num_rows: int) -> None:
+        """Commits the first rows of the last launch, as keep(range(num_rows)) does."""
+        assert 0 <= num_rows <= self.num_rows, f"{num_rows} of {self.num_rows} rows"
+        self.length += num_rows
+        self.num_rows = 0
+
     def release(self) -> None:
         """Gives all pages back; the sequence is empty again. Safe to call twice."""
         pages, self.pages, self._runs = self.pages, [], []
@@ -232,6 +238,9 @@ class Sequence:
 
     def runs(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Returns the flat slots of tokens [start, stop) as half-open ranges, in order."""
+        if self._runs and stop <= self._runs[0][1]:  # most sequences are one run
+            first = self._runs[0][0]
+            return [(first + start, first + stop)] if start < stop else []
         found: list[tuple[int, int]] = []
         position = 0
         for first, count in self._runs:

@@ -120,11 +120,18 @@ class Loop:
         self.sequence = sequence
         self.output = output
         self.metrics = Metrics()
-        self.sources: list[int] = []
+        self._sources: list[int] = []
         self._chooser = chooser
         self._drafter = drafter
+        self._wants_top8 = drafter is not None and drafter.wants_top8
         self._max_nodes = max_nodes
-        self._uncounted: tuple[Rows, list[int]] | None = None
+        self._uncounted: tuple[Rows, list[int], int] | None = None
+
+    @property
+    def sources(self) -> list[int]:
+        """Who drafted each token of the answer."""
+        self._count()
+        return self._sources
 
     def start(self, prompt_ids: Seq[int]) -> None:
         """Prefills what of the prompt is not cached and commits the first token of the answer."""
@@ -134,27 +141,29 @@ class Loop:
         token = self._chooser.choose(logits, 0)
         self.metrics.prefill_start = start
         self.metrics.prefill_seconds = time.perf_counter() - start
-        self._commit([token], [TARGET])
+        self._commit([token])
+        self._sources = [TARGET]
 
     def step(self) -> None:
         """Runs one round. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
         rows = self._propose()
-        wants_top8 = rows.num_nodes > 0 and self._drafter is not None and self._drafter.wants_top8
         verdict = self.backend.verify(
             self.sequence,
             rows,
             self._chooser,
             len(self.output.token_ids),
-            top8=wants_top8,
+            top8=self._wants_top8 and rows.num_nodes > 0,
             meanwhile=self._meanwhile,
         )
         path = verdict.path
-        drafted = rows.core.sources_of(path[1:])
         top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
-        num_taken = self._commit(verdict.tokens, [*drafted, TARGET], top8)
-        self.sequence.keep(range(num_taken) if verdict.compacted else path[:num_taken])
-        self._uncounted = rows, path[1 : num_taken + 1]
+        num_taken = self._commit(verdict.tokens, top8)
+        if verdict.compacted:
+            self.sequence.keep_first(num_taken)
+        else:
+            self.sequence.keep(path[:num_taken])
+        self._uncounted = rows, path, num_taken
         if self.output.finish_reason is not None:
             self._count()
         stop = time.perf_counter()
@@ -173,12 +182,9 @@ class Loop:
             tree, root, decodable=self.backend.decodable, max_rows=budget, max_depth=max_depth
         )
 
-    def _commit(
-        self, tokens: list[int], sources: list[int], top8: np.ndarray[Any, Any] | None = None
-    ) -> int:
+    def _commit(self, tokens: list[int], top8: np.ndarray[Any, Any] | None = None) -> int:
         """Cuts `tokens`, tells the drafter what is left of them, and returns how many that are."""
         num_taken = self.output.add(tokens)
-        self.sources += sources[:num_taken]
         if self._drafter is not None:
             self._drafter.commit(tokens[:num_taken], top8)
         return num_taken
@@ -190,17 +196,18 @@ class Loop:
             self._drafter.prepare()
 
     def _count(self) -> None:
-        """Takes the last round into the metrics."""
+        """Takes the last round into sources and metrics."""
         if self._uncounted is None:
             return
-        (rows, accepted), self._uncounted = self._uncounted, None
-        taken = np.bincount(rows.sources[accepted])
+        (rows, path, num_taken), self._uncounted = self._uncounted, None
+        self._sources += [*rows.core.sources_of(path[1:]), TARGET][:num_taken]
+        taken = np.bincount(rows.sources[path[1 : num_taken + 1]])
         launched = np.bincount(rows.sources[1:], minlength=len(taken))
         for source in launched.nonzero()[0].tolist():
-            num_taken = int(taken[source]) if source < len(taken) else 0
+            num_accepted = int(taken[source]) if source < len(taken) else 0
             for counts, number in (
-                (self.metrics.accepted, num_taken),
-                (self.metrics.rejected, int(launched[source]) - num_taken),
+                (self.metrics.accepted, num_accepted),
+                (self.metrics.rejected, int(launched[source]) - num_accepted),
             ):
                 if number:
                     counts[source] = counts.get(source, 0) + number

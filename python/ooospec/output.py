@@ -45,7 +45,8 @@ class Output:
     ) -> None:
         """pieces: bytes of each token; None: no text. max_tokens: what params and context allow."""
         self.token_ids: list[int] = []
-        self.text = ""
+        self._text = ""
+        self._undecoded: list[int] = []
         self.finish_reason: Literal["stop", "length"] | None = None
         self._pieces = pieces
         self._params = params
@@ -53,6 +54,14 @@ class Output:
         self._max_tokens = max_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._num_sent = 0
+
+    @property
+    def text(self) -> str:
+        """The text so far; decoded when somebody asks."""
+        if self._undecoded and self._pieces is not None:
+            pieces, self._undecoded = map(self._piece, self._undecoded), []
+            self._text += self._decoder.decode(b"".join(pieces))
+        return self._text
 
     @property
     def num_left(self) -> int:
@@ -64,8 +73,7 @@ class Output:
         goes_on = len(tokens) < self.num_left and self._eos_ids.isdisjoint(tokens)
         if goes_on and not self._params.stop:  # all of them, at once
             self.token_ids += tokens
-            if self._pieces is not None:
-                self.text += self._decoder.decode(b"".join(map(self._piece, tokens)))
+            self._undecoded += tokens
             return len(tokens)
         for count, token in enumerate(tokens):
             if self.finish_reason is not None:
@@ -79,8 +87,9 @@ class Output:
         A tail that may turn out to begin a stop string is held back until it does not, or until the
         answer ends.
         """
-        stop = len(self.text) if self.finish_reason else len(self.text) - self._num_held()
-        new = self.text[self._num_sent : stop]
+        text = self.text
+        stop = len(text) if self.finish_reason else len(text) - self._num_held()
+        new = text[self._num_sent : stop]
         self._num_sent = max(self._num_sent, stop)
         return new
 
@@ -95,9 +104,9 @@ class Output:
             self._finish("stop")
             return
         if self._pieces is not None:
-            fresh = self._decoder.decode(self._piece(token))
             known_length = len(self.text)
-            self.text += fresh
+            fresh = self._decoder.decode(self._piece(token))
+            self._text += fresh
             if fresh and self._cut_at_stop(known_length):
                 self.finish_reason = "stop"
                 return
@@ -111,11 +120,11 @@ class Output:
         starts = [self.text.find(stop, max(0, start - len(stop) + 1)) for stop in self._params.stop]
         found = [i for i in starts if i >= 0]
         if found:
-            self.text = self.text[: min(found)]
+            self._text = self.text[: min(found)]
         return bool(found)
 
     def _finish(self, reason: Literal["stop", "length"]) -> None:
-        self.text += self._decoder.decode(b"", final=True)
+        self._text = self.text + self._decoder.decode(b"", final=True)
         self.finish_reason = reason
 
     def _num_held(self) -> int:

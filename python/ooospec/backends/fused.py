@@ -154,9 +154,7 @@ class LaunchBackend:
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
         programs = self._of(sequence.pool)
-        launch = programs.launch
-        launch.begin()
-        launch.add_draft(sequence, rows, chooser, index)
+        programs.launch.draft(sequence, rows, chooser, index)
         program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
         if program.prepare():
             programs.end.captured()

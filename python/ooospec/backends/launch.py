@@ -116,14 +116,15 @@ class Launch:
         self._bind(index, sequence.pages)
         return range(first, first + count)
 
-    def add_draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int) -> None:
-        """Adds a draft behind a sequence; what comes after its root has place `index` of the
-        answer. Raises ValueError likewise.
+    def draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int) -> None:
+        """Makes it the launch of a draft behind a sequence; what comes after its root has place
+        `index` of the answer. Raises ValueError likewise.
         """
-        number, length = self._rows.num_sequences, sequence.length
+        length = sequence.length
         runs = sequence.runs(length, length + len(rows))
+        self._rows.begin()
         self._rows.add_draft(rows.core, runs, length, index, chooser.core)
-        self._bind(number, sequence.pages)
+        self._bind(0, sequence.pages)
 
     def set_last_row(self, row: int) -> None:
         """Names the row whose logits are wanted."""
