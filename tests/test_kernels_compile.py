@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel compiles for compute capability 9.0, on a machine without a GPU too.
+"""Every kernel compiles for compute capability 9.0, on a machine without a GPU too; attention of
+the widest heads for a GPU of little shared memory besides.
 
 A process of its own, in which kernels are not interpreted, calls the operations with tensors on the
 CPU; each launch ends where it would go to a GPU.
@@ -27,7 +28,7 @@ from triton.runtime.jit import JITFunction
 
 class Offline:
     def get_current_target(self):
-        return GPUTarget("cuda", 90, 32)
+        return GPUTarget("cuda", CAPABILITY, 32)
     def get_current_device(self):
         return 0
     def get_current_stream(self, device):
@@ -41,8 +42,9 @@ def compile_only(self, *args, grid, warmup, **options):
 driver.set_active(Offline())
 run, JITFunction.run = JITFunction.run, compile_only
 from ooospec import ops
-from ooospec.triton_kernels import pdl
-pdl.starts_early = lambda tensor: True  # as on the GPU that they are compiled for
+from ooospec.triton_kernels import pdl, stages
+pdl.starts_early = lambda tensor: CAPABILITY >= 90  # as on the GPU that they are compiled for
+stages.shared_bytes = lambda device: SHARED_BYTES
 from ooospec.ops import RowLimits, RowSampling
 from tree_cases import Case, Shape, Tree
 
@@ -127,18 +129,28 @@ NUM_LAUNCHES = {
     "qkv_rope_store": 3,
     "sample": 3 * 2 + 4,
 }
-SHARED_BYTES = 232_448  # of one program, on a GPU of compute capability 9.0
+SHARED_BYTES = {90: 232_448, 86: 101_376}  # of one program, by compute capability
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels_compile_for_hopper(name: str, tmp_path: Path) -> None:
+    compile_for(90, KERNELS[name], NUM_LAUNCHES.get(name, 5), tmp_path)
+
+
+def test_wide_heads_fit_a_device_of_99_kib(tmp_path: Path) -> None:
+    """D15: a head_dim of 256 asks for fewer blocks at a time there."""
+    compile_for(86, "attend(Shape(4, 1, 256, window=512))", 5, tmp_path)
+
+
+def compile_for(capability: int, calls: str, num_launches: int, tmp_path: Path) -> None:
+    """Compiles the kernels of `calls`; asserts that each fits the shared memory of such a GPU."""
     env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    code = (
-        HARNESS + ATTENTION + ROPE + f"with ops.using('triton'):\n{indent(KERNELS[name], '    ')}"
-    )
+    limit = SHARED_BYTES[capability]
+    code = f"CAPABILITY, SHARED_BYTES = {capability}, {limit}\n" + HARNESS + ATTENTION + ROPE
+    code += f"with ops.using('triton'):\n{indent(calls, '    ')}"
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shared = [int(size) for size in re.findall(r"compiled \w+ shared (\d+)", done.stdout)]
-    assert len(shared) == NUM_LAUNCHES.get(name, 5), done.stdout
-    assert max(shared) <= SHARED_BYTES
+    assert len(shared) == num_launches, done.stdout
+    assert max(shared) <= limit

@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
+from ooospec.triton_kernels.stages import stages
+
 BLOCK = 64
 
 
@@ -221,6 +223,6 @@ def prefill_attention(
         WINDOW=window or 0,
         SOFTCAP=softcap or 0.0,
         BLOCK=BLOCK,
-        NUM_STAGES=3,
+        NUM_STAGES=stages(3, keys),
         num_warps=4,
     )

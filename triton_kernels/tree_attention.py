@@ -24,6 +24,8 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from ooospec.triton_kernels.stages import stages
+
 BLOCK = 64
 TAIL = 64
 MERGED = 4096  # most numbers of states that a program of the tail merges at a time
@@ -466,7 +468,7 @@ def tree_attention(
         page_table.stride(0),
         scale,
         TILE=tiling.tile_rows,
-        NUM_STAGES=tiling.head_stages,
+        NUM_STAGES=stages(tiling.head_stages, keys),
         num_warps=tiling.head_warps,
         launch_pdl=tiling.pdl,
         **shape,
