@@ -225,6 +225,7 @@ void Drafter::propose_text() {
 // Does as if `tokens` were committed, and a draft asked for behind them: what it takes to tokenise
 // that is remembered, and what it reads is in the cache then.
 void Drafter::rehearse(std::span<const TokenId> tokens) {
+  if (tokenizer_.is_slow()) return;  // it may be that nothing runs meanwhile
   if (std::ranges::find(tokens, options_.end_token) != tokens.end()) return;
   ahead_.clear();
   if (options_.schema) {

@@ -79,8 +79,8 @@ class Drafter {
   void observe_successors(std::span<const TokenId> rows);
 
   // Does while the target verifies what can be done before commit(): takes up what was observed,
-  // writes and tokenises what new hints say, and rehearses what is likely to come. Changes no
-  // proposal. Cost: a few times that of propose().
+  // writes and tokenises what new hints say, and, unless the tokenizer is slow, rehearses what is
+  // likely to come. Changes no proposal. Cost: a few times that of propose().
   void prepare();
 
   // Ends the request: the answer is learnt by the memory for requests to come.

@@ -81,6 +81,12 @@ class PathTokenizer {
   std::uint64_t num_encodes() const { return num_encodes_; }  // calls of the tokenizer
   double encode_us() const { return encode_us_; }             // time spent in them
 
+  // Whether a call takes so long that none should be made for what may not come.
+  bool is_slow() const {
+    constexpr double kSlowUs = 10;
+    return encode_us_ > kSlowUs * static_cast<double>(num_encodes_);
+  }
+
  private:
   struct Encoded {
     TokenPath path;
