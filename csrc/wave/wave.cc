@@ -275,7 +275,7 @@ class WaveRun {
     return count;
   }
 
-  // Fills the launch up with the next row of every branch, then with questions, and runs it.
+  // Fills a launch with the next row of every branch and with questions, and runs it.
   void launch(WaveProgram program) {
     parts_.clear();
     num_wanted_ = 0;
@@ -287,28 +287,33 @@ class WaveRun {
     if (program != WaveProgram::kScore) {
       for (WaveRows* part : parts_) part->begin();
     }
-    int num_steps = 0;
-    for (const Branch& branch : active_) num_steps += branch.pending.size() == 1;
-    for (Branch& branch : active_) {
-      const bool steps = branch.pending.size() == 1;
-      add_pending(branch, steps ? 1 : room() - num_steps);
-      num_steps -= steps;
-    }
+    const bool asks = program == WaveProgram::kAsk;
+    if (!asks) add_steps(true);
+    add_steps(false);
     while (admits_ && next_ < waiting_.size() && !free_lanes_.empty() && room() > 0) {
       const WaveSlot* slot = waiting_[next_++];
       const int lane = free_lanes_.back();
       free_lanes_.pop_back();
       active_.push_back({slot, lane, num_prefix_, slot->question, -1, 0, {}});
-      add_pending(active_.back(), room());
+      add_pending(active_.back());
     }
+    if (asks) add_steps(true);  // who is ahead can wait, so that all questions may fit
     int used = 0;
     for (const WaveRows* part : parts_) used += part->used();
     call(program, used);
   }
 
-  // Adds up to `room` of the branch's tokens; the rest comes next time.
-  void add_pending(Branch& branch, int room) {
-    const int count = std::min(static_cast<int>(branch.pending.size()), std::max(room, 0));
+  // Adds the branches that have one token to launch, or those that have more.
+  void add_steps(bool one) {
+    for (Branch& branch : active_) {
+      if (branch.pending.empty()) continue;  // in this launch already
+      if ((branch.pending.size() == 1) == one) add_pending(branch);
+    }
+  }
+
+  // Adds the branch's tokens; those without room come next time.
+  void add_pending(Branch& branch) {
+    const int count = std::min(static_cast<int>(branch.pending.size()), room());
     branch.choice = -1;
     int row = 0, first = 0;  // of the branch in its part; the first row of the part
     for (int i = 0; i < count; ++i) {
