@@ -181,6 +181,7 @@ def test_markers_are_seen_whether_they_are_special_or_not(kind: str) -> None:
         drafter.offer_hint(record)
     assert len(replay(drafter, ids)) <= 3
     assert [found.name for found in drafter.core.reader.calls] == ["put"]
+    assert drafter.core.reader.style.wrapper == "tags"
     output = Output(table.pieces, SamplingParams(), [tokenizer.eos_token_id], len(ids))
     output.add(ids)
     assert output.text == written(call)
