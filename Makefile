@@ -41,7 +41,7 @@ $(READY): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) 'setuptools>=77' 'pybind11>=2.13' 'ninja>=1.11'
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; \
-	  { ! command -v nvidia-smi >/dev/null && $(PIP) $(TORCH_CPU) $(TORCH); } || $(PIP) $(TORCH); }
+	  { ! command -v nvidia-smi >/dev/null && $(PIP) $(TORCH_CPU) $(TORCH) 2>/dev/null; } || $(PIP) $(TORCH); }
 	@echo "installing ooospec and its tools"
 	@$(PIP) --no-build-isolation --editable '.[test,dev]'
 	@touch $@
