@@ -45,7 +45,7 @@ def one_layer(folder: str) -> tuple[Any, Any]:
     if getattr(config, "layer_types", None):
         config.layer_types = config.layer_types[:1]
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     return model, transformers.AutoTokenizer.from_pretrained(folder)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     args = parse_args(__doc__ or "", parser)
     if args.smoke:
         args.requests, args.step_requests, args.max_tokens = 2, 1, 512
-        args.pass_tokens, args.device = 2048, "cpu"
+        args.pass_tokens, args.device, args.files = 2048, "cpu", ["train_glaive"]
     transformers.utils.logging.disable_progress_bar()
     names = sorted(
         {
