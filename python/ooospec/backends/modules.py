@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ooospec import ops
-from ooospec.backends.fused import NUM_ROWS, LaunchBackend
 from ooospec.backends.launch import Launch
+from ooospec.backends.launched import NUM_ROWS, LaunchBackend
 from ooospec.backends.support import HEAD_DIMS, MAX_GROUP
 from ooospec.backends.transformers import TransformersBackend
 from ooospec.bits import check_bits
@@ -58,7 +58,7 @@ class ModuleRows:
 
 
 class ModuleBody:
-    """The modules of a model whose attention is ours; see Body in fused.py."""
+    """The modules of a model whose attention is ours; see Body in launched.py."""
 
     def __init__(self, inner: TransformersBackend) -> None:
         self.layers = inner.layers
