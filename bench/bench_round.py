@@ -123,7 +123,7 @@ def bench_shape(report: Report, shape: str, args: Any, bandwidth: float) -> None
             case = f"{shape} round, {num_rows} rows, {cached} cached"
             add(report, case, run, args.repeats, floor_us)
         sequence.release()
-        if cached >= args.prompt:
+        if cached == max(args.cached) and cached >= args.prompt:
             sequence.reserve(args.prompt)
             run = functools.partial(first_token, backend, sequence, prompt[: args.prompt])
             case = f"{shape} prefill of {args.prompt} tokens to the first token"
