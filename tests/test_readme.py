@@ -76,7 +76,7 @@ NUMBERS = [
     ("methods_time", "perfect hints, decoding, cpu", "p50", "hints {:.2f} x plain decoding"),
     ("methods_time", "perfect hints, in total, cpu", "p50", "{:.2f} x from request to last token"),
     ("methods_time", "sidecar dead, in total, cpu", "p50", "no sidecar {:.2f} x"),
-    ("methods_time", "prose, in total, cpu", "p50", "prose {:.2f} x"),
+    ("methods_time", "prose, in total, cpu", "p50", "in prose {:.2f} x"),
     ("methods_time", "no tools, in total, cpu", "p50", "no tools {:.2f} x"),
     ("round", "8B round, 1 rows, 1024 cached", "x floor", "4.90 ms ({:.2f} x) | 1.32 ms"),
     ("round", "8B round, 64 rows, 1024 cached", "x floor", "5.12 ms ({:.2f} x) | 1.39 ms"),
