@@ -6,10 +6,7 @@ OOOSPEC_CHECKPOINTS: folder with gemma-3-270m. OOOSPEC_DATA: folder of the reque
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +18,7 @@ from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
 from ooospec.engine import Engine
 from ooospec.kv import Sequence
+from real_requests import folder, requests
 
 pytestmark = pytest.mark.real
 
@@ -29,9 +27,7 @@ MAX_TOKENS = 6
 
 
 def prompt(tokenizer: Any) -> list[int]:
-    path = Path(os.environ["OOOSPEC_DATA"]) / "eval_apibank.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        row = json.loads(next(lines))
+    row = requests("eval_apibank", 1)[0]
     said = "\n".join(f"{one['role']}: {one['content']}" for one in row["messages"])
     text = f'{json.dumps(row["tools"])}\n{said}\nassistant: {{"name": "'
     return list(tokenizer(text).input_ids[-NUM_PROMPT_TOKENS:])
@@ -40,7 +36,7 @@ def prompt(tokenizer: Any) -> list[int]:
 def test_answers_and_logits_are_those_of_hugging_face() -> None:
     from transformers import AutoModelForCausalLM
 
-    path = Path(os.environ["OOOSPEC_CHECKPOINTS"]) / "gemma-3-270m"
+    path = folder("OOOSPEC_CHECKPOINTS") / "gemma-3-270m"
     if not path.is_dir():
         pytest.skip(f"no {path}")
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)

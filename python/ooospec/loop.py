@@ -90,14 +90,6 @@ class Metrics:
         return self.num_committed / max(1, self.num_rounds)
 
     @property
-    def verify_seconds(self) -> float:
-        return sum(one.verify_stop - one.verify_start for one in self.rounds)
-
-    @property
-    def host_seconds(self) -> float:
-        return sum(one.stop - one.start for one in self.rounds) - self.verify_seconds
-
-    @property
     def gap_seconds(self) -> list[float]:
         """How long the device waited for the host before each round but the first."""
         pairs = itertools.pairwise(self.rounds)

@@ -61,11 +61,6 @@ class Example:
         """Tokens of the prefix once and of all rows."""
         return len(self.prefix) + sum(row.num_tokens for row in self.rows)
 
-    @property
-    def num_separate_tokens(self) -> int:
-        """Tokens where every row brings the prefix along."""
-        return sum(len(self.prefix) + row.num_tokens for row in self.rows)
-
 
 def make_example(builder: PromptBuilder, request: Mapping[str, Any]) -> Example:
     """Returns the rows of a request: the function or `none`; of every parameter of every function
