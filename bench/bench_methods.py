@@ -30,6 +30,7 @@ from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
 
 NUM_BOOTSTRAP = 10_000
+PERFECT = "ooo, perfect hints"
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,18 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
     load = {"device": args.device, "dtype": args.dtype, "cost_model": False, "progress": True}
     plain = ooospec.load(args.target, **load)
     perfect = ooospec.load(plain.backend, sidecar=recorded, wave="always", **load)
-    ready = ReadySidecar(
-        open_sidecar(
-            SidecarConfig(args.sidecar, wave="always", device=args.device, dtype=args.dtype)
+    where = {"device": args.device, "dtype": args.dtype}
+    adapters = {"ooo": None} | {f"ooo, {Path(path).name}": path for path in args.adapter}
+    sidecars = {
+        name: ReadySidecar(
+            open_sidecar(SidecarConfig(args.sidecar, adapter=path, wave="always", **where))
         )
-    )
-    live = ooospec.load(plain.backend, sidecar=ready, wave="always", **load)
-    runs: dict[str, tuple[Any, str]] = {
-        "pld": (plain, "pld"),
-        "toolspec": (plain, "toolspec"),
-        "ooo": (live, "ooo"),
-        "ooo, perfect hints": (perfect, "ooo"),
+        for name, path in adapters.items()
     }
+    runs: dict[str, tuple[Any, str]] = {"pld": (plain, "pld"), "toolspec": (plain, "toolspec")}
+    for name, ready in sidecars.items():
+        runs[name] = ooospec.load(plain.backend, sidecar=ready, wave="always", **load), "ooo"
+    runs[PERFECT] = perfect, "ooo"
     counts: dict[str, list[CallRounds]] = {name: [] for name in runs}
     by_file: dict[str, dict[str, list[CallRounds]]] = {}
     num_tokens = 0
@@ -131,18 +132,23 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
         report.add(name, "rate", rate(rows), "tokens/round")
         for file, cells in by_file.items():
             report.add(f"{name}, {file}", "rate", rate(cells[name]), "tokens/round")
-    for above, below in (("ooo", "toolspec"), ("ooo, perfect hints", "toolspec")):
+    pairs = [(name, "toolspec") for name in (*sidecars, PERFECT)]
+    for above, below in (*pairs, *((name, PERFECT) for name in sidecars)):
         ratio, low, high = bootstrap_ratio(counts[above], counts[below], args.seed)
         for metric, value in (("ratio", ratio), ("low", low), ("high", high)):
             report.add(f"{above} / {below}", metric, value, "x")
-    report.add("wave", "median", statistics.median(ready.seconds), "s")
-    live.close()
+    for name, ready in sidecars.items():
+        report.add(f"wave of {name}", "median", statistics.median(ready.seconds), "s")
+        ready.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", required=True, help="model folder or hub id")
     parser.add_argument("--sidecar", required=True, help="model folder or hub id")
+    parser.add_argument(
+        "--adapter", nargs="*", default=(), help="folders of adapters of the sidecar, in rounds"
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--mode", choices=("rounds", "time"), default="rounds")
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)

@@ -62,9 +62,9 @@ def test_a_trained_sidecar_says_what_it_learnt(trained: FusedBackend) -> None:
             assert hints[0] == (HintKind.FUNCTION, FUNCTION, 0, "")
             assert hints[-1] == (HintKind.END, 0, 0, "")
             assert values(hints[1:-1]) == HINTS
-            assert (report.num_slots, report.num_sent, report.num_invalid) == (6, 6, 0)
+            assert (report.num_slots, report.num_sent, report.num_unsaid) == (7, 6, 1)
             assert (report.outcome, report.num_cached_tokens) == ("done", cached)
-            assert [a.kind for a in report.answers] == ["FUNCTION"] + 6 * ["VALUE"]
+            assert [a.kind for a in report.answers] == ["FUNCTION"] + 7 * ["VALUE"]
             assert max(step.num_rows for step in report.steps) <= 64
         assert num_held(runner) == 0
 

@@ -133,6 +133,9 @@ def test_a_packed_wave_answers_as_each_slot_alone(kind: str, trained: Any) -> No
     prompt = alone_runner.builder.build(MESSAGES, tools)
     expected = answers_alone(model, alone_runner, prompt)
     function = function_alone(model, prompt)
+    expected = {
+        slot: text for slot, text in expected.items() if text != "null" or slot[0] == function
+    }
     assert len(set(expected.values())) >= 2, "the model says too little to compare"
     for chunk, num_rows in ((512, 32), (64, 32), (64, 3), (16, 1)):
         runner = make_runner(model, chunk=chunk, num_rows=num_rows, max_value_tokens=MAX_TOKENS)
@@ -153,7 +156,7 @@ def test_a_trained_sidecar_says_what_it_learnt_and_ends(runner: WaveRunner) -> N
     assert hints[-1] == (HintKind.END, 0, 0, "")
     assert values(hints[1:-1]) == HINTS
     assert report.outcome == "done"
-    assert (report.num_slots, report.num_sent, report.num_invalid) == (6, 6, 0)
+    assert (report.num_slots, report.num_sent, report.num_unsaid) == (7, 6, 1)
 
 
 def test_slots_wait_for_rows_by_the_likelihood_of_their_function(trained: Any) -> None:

@@ -18,8 +18,12 @@ TOOLS: list[dict[str, Any]] = [
             "description": "Sets an alarm.",
             "parameters": {
                 "type": "object",
-                "properties": {"time": {"type": "string"}, "repeat": {"type": "boolean"}},
-                "required": ["time"],
+                "properties": {
+                    "time": {"type": "string"},
+                    "repeat": {"type": "boolean"},
+                    "label": {"type": "string"},
+                },
+                "required": ["time", "label"],
             },
         },
     },
@@ -46,12 +50,13 @@ FUNCTION = 1
 VALUES = {  # (tool, parameter) -> what the sidecar learns to answer
     (0, 0): "06:30",
     (0, 1): True,
+    (0, 2): None,
     (1, 0): "celsius",
     (1, 1): 3,
     (1, 2): "Zürich",
     (1, 3): None,
 }
-HINTS = {
+HINTS = {  # what goes out: not the null of a function that is not chosen
     (0, 0): '"06:30"',
     (0, 1): "true",
     (1, 0): '"celsius"',

@@ -204,6 +204,7 @@ void bind_wave(py::module_& module) {
   py::class_<WaveResult>(module, "WaveResult")
       .def_readonly("cancelled", &WaveResult::cancelled)
       .def_readonly("num_sent", &WaveResult::num_sent)
+      .def_readonly("num_unsaid", &WaveResult::num_unsaid)
       .def_readonly("num_invalid", &WaveResult::num_invalid)
       .def_property_readonly(
           "steps",

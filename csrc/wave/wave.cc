@@ -162,9 +162,9 @@ class WaveRun {
       add_scores(group, scores);
     }
     const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
-    const std::uint16_t tool = request_.options[static_cast<std::size_t>(best)].tool;
-    const bool sent = ring_.try_push(request_.request_id, HintKind::kFunction, 0, tool, 0, "");
-    result_.answers.push_back({now_ns(), HintKind::kFunction, tool, 0, sent});
+    chosen_ = request_.options[static_cast<std::size_t>(best)].tool;
+    const bool sent = ring_.try_push(request_.request_id, HintKind::kFunction, 0, chosen_, 0, "");
+    result_.answers.push_back({now_ns(), HintKind::kFunction, chosen_, 0, sent});
     if (!all_fit) sort_waiting(scores);
     admits_ = true;
     take();
@@ -375,6 +375,10 @@ class WaveRun {
   bool send(const WaveSlot& slot, std::string_view answer) {
     hint_.clear();
     const bool is_value = slot.schema.to_hint(answer, hint_);
+    if (is_value && hint_ == "null" && slot.tool != chosen_) {
+      ++result_.num_unsaid;
+      return false;
+    }
     if (!is_value || (hint_ == "null" && slot.is_required && !slot.schema.is_nullable())) {
       ++result_.num_invalid;
       return false;
@@ -387,7 +391,7 @@ class WaveRun {
 
   void end() {
     const auto num_slots = static_cast<int>(request_.slots.size());
-    const int missing = num_slots - result_.num_sent;
+    const int missing = num_slots - result_.num_sent - result_.num_unsaid;
     const std::string text =
         missing > 0 ? concat(missing, " of ", num_slots, " slots have no valid value") : "";
     const HintKind kind = missing > 0 ? HintKind::kError : HintKind::kEnd;
@@ -403,6 +407,7 @@ class WaveRun {
   int num_lanes_ = 0;
   bool admits_ = false;
   int asked_row_ = 0;  // the last one of the function's question
+  std::uint16_t chosen_ = 0;
   std::vector<const WaveSlot*> waiting_;
   std::size_t next_ = 0;  // of those that wait
   std::vector<int> free_lanes_;

@@ -93,9 +93,11 @@ struct WaveAnswer {
   bool sent;
 };
 
+// num_unsaid: nulls for parameters of functions that were not chosen, which are not worth a record.
 struct WaveResult {
   bool cancelled = false;
   int num_sent = 0;
+  int num_unsaid = 0;
   int num_invalid = 0;
   std::vector<WaveStep> steps;
   std::vector<WaveAnswer> answers;

@@ -176,7 +176,8 @@ def _tell(report: WaveReport, result: _C.WaveResult) -> None:
     """Takes up what the core says of a wave."""
     if result.cancelled:
         report.outcome = "cancelled"
-    report.num_sent, report.num_invalid = result.num_sent, result.num_invalid
+    report.num_sent, report.num_unsaid = result.num_sent, result.num_unsaid
+    report.num_invalid = result.num_invalid
     report.steps = [Step(start / 1e9, stop / 1e9, rows) for start, stop, rows in result.steps]
     report.answers = [
         Answered(ns / 1e9, kind.name, tool, parameter, sent)

@@ -62,8 +62,9 @@ class Answered:
 class WaveReport:
     """What a wave did. outcome: "done", "cancelled", "skipped", or "failed: ..."; times as in Step.
 
-    reason: why it started, or did not. num_sent, num_invalid: slots whose value went out, and whose
-    answer was no value of their schema. answers: in the order in which they came.
+    reason: why it started, or did not. Slots: num_sent went out as values, num_unsaid are nulls of
+    functions that were not chosen, which are not worth a record, num_invalid are no values of their
+    schema. answers: in the order in which they came.
     """
 
     request_id: int
@@ -77,6 +78,7 @@ class WaveReport:
     num_cut_tokens: int = 0
     num_slots: int = 0
     num_sent: int = 0
+    num_unsaid: int = 0
     num_invalid: int = 0
     steps: list[Step] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
@@ -171,6 +173,7 @@ class _Wave:
         self._prefix = Sequence(runner.pool)
         self._waiting = deque(prompt.slots)
         self._active: list[_Branch] = []
+        self._chosen: int | None = None
 
     def release(self) -> None:
         for branch in self._active:
@@ -235,9 +238,9 @@ class _Wave:
 
     def _choose(self, scores: dict[int | None, float]) -> None:
         """Sends the likeliest function and puts the slots of likely functions first."""
-        best = max(scores, key=lambda answer: scores[answer])
-        kind = _C.HintKind.FUNCTION
-        self._answered(kind, _C.HintRecord.NO_TOOL if best is None else best, 0, "")
+        self._chosen = max(scores, key=lambda answer: scores[answer])
+        tool = _C.HintRecord.NO_TOOL if self._chosen is None else self._chosen
+        self._answered(_C.HintKind.FUNCTION, tool, 0, "")
         order = sorted(
             self._waiting,
             key=lambda slot: (-scores[slot.tool], slot.tool, not slot.required, slot.parameter),
@@ -323,7 +326,10 @@ class _Wave:
         slot = branch.slot
         schema = value_schema(slot.schema)
         hint = schema.to_hint(branch.reader.answer)
-        if hint is None or (hint == "null" and slot.required and not schema.is_nullable):
+        if hint == "null" and slot.tool != self._chosen:
+            self._report.num_unsaid += 1
+            self._answered(_C.HintKind.VALUE, slot.tool, slot.parameter, None)
+        elif hint is None or (hint == "null" and slot.required and not schema.is_nullable):
             self._report.num_invalid += 1
             self._answered(_C.HintKind.VALUE, slot.tool, slot.parameter, None)
         else:
@@ -339,7 +345,7 @@ class _Wave:
         return sent
 
     def _end(self) -> None:
-        missing = self._report.num_slots - self._report.num_sent
+        missing = self._report.num_slots - self._report.num_sent - self._report.num_unsaid
         text = f"{missing} of {self._report.num_slots} slots have no valid value" if missing else ""
         kind = _C.HintKind.ERROR if missing else _C.HintKind.END
         self._ring.try_push(self._report.request_id, kind, 0, 0, 0, text)
