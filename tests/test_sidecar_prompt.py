@@ -29,7 +29,8 @@ def test_the_prefix_ends_where_the_sidecar_answers() -> None:
         "call: which function is called, and the value of each parameter as JSON, or null if the "
         "dialogue does not give it.\n\n"
         "# Tools\n"
-        "1. set_alarm: Sets an alarm.\n   time (string)\n   repeat (boolean, optional)\n"
+        "1. set_alarm: Sets an alarm.\n"
+        "   time (string)\n   repeat (boolean, optional)\n   label (string)\n"
         "2. get_weather: The weather of some days.\n"
         '   unit (one of "celsius", "kelvin", optional)\n   days (integer)\n   city (string)\n'
         "   near (array of string, optional)\n"
@@ -50,8 +51,9 @@ def test_questions_and_answers_are_a_line_each() -> None:
         None: b" none\n",
     }
     assert [(slot.tool, slot.parameter, slot.required) for slot in prompt.slots] == [
-        (0, 0, True), (0, 1, False), (1, 0, False), (1, 1, True), (1, 2, True), (1, 3, False)
-    ]  # fmt: skip
+        *((0, 0, True), (0, 1, False), (0, 2, True)),
+        *((1, 0, False), (1, 1, True), (1, 2, True), (1, 3, False)),
+    ]
     assert builder.decode(prompt.slots[0].question) == b"set_alarm.time:"
     assert builder.decode(builder.value_answer("Zürich")).decode() == ' "Zürich"\n'
     assert builder.decode(builder.value_answer(None)) == b" null\n"

@@ -14,6 +14,7 @@ from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.train.labels import BadRow, called_names
 from ooospec.train.rows import make_example, make_examples, with_traces
 from ooospec.train.split import split_by_tools, tool_key
+from ooospec.train.steps import further_on
 from tiny_models import tiny_tokenizer
 from tiny_sidecar import MESSAGES, TOOLS
 
@@ -45,6 +46,7 @@ def test_every_question_of_the_wave_has_its_answer() -> None:
         ("function", "function: get_weather\n"),
         ("other", "set_alarm.time: null\n"),
         ("other", "set_alarm.repeat: null\n"),
+        ("other", "set_alarm.label: null\n"),
         *WEATHER,
         ("call", 'call: get_weather {"days": 3, "city": "Zürich"}\n'),
     ]
@@ -72,11 +74,12 @@ def test_of_several_calls_each_function_gets_its_first_and_the_first_is_chosen()
     later = {"name": "get_weather", "arguments": {"days": 9}}
     rows = shown({**REQUEST, "calls": [CALL, alarm, later]})
     assert rows[0] == ("function", "function: get_weather\n")
-    assert rows[1:3] == [
+    assert rows[1:4] == [
         ("argument", 'set_alarm.time: "06:30"\n'),
         ("null", "set_alarm.repeat: null\n"),
+        ("null", "set_alarm.label: null\n"),
     ]
-    assert rows[3:7] == WEATHER
+    assert rows[4:8] == WEATHER
 
 
 def test_what_a_teacher_wrote_goes_before_the_reference() -> None:
@@ -90,7 +93,7 @@ def test_what_a_teacher_wrote_goes_before_the_reference() -> None:
 def test_values_that_a_wave_cannot_write_make_no_row() -> None:
     long = {"name": "get_weather", "arguments": {"days": 3, "city": "Zürich " * 400}}
     kinds = [kind for kind, _ in shown({**REQUEST, "calls": [long]})]
-    assert kinds == ["function", "other", "other", "null", "argument", "null"]
+    assert kinds == ["function", *3 * ["other"], "null", "argument", "null"]
 
 
 BAD = {
@@ -116,6 +119,35 @@ def test_bad_rows_are_skipped_and_counted_by_reason() -> None:
 def test_a_prompt_without_room_is_a_bad_row() -> None:
     with pytest.raises(BadRow, match="longer than a prompt may be"):
         make_example(builder(96), REQUEST)
+
+
+# --- further on ---------------------------------------------------------------------------------
+
+
+def test_what_follows_the_first_call_is_asked_too() -> None:
+    alarm = {"name": "set_alarm", "arguments": {"time": "06:30"}}
+    rows = [{**REQUEST, "id": str(i), "calls": [CALL, alarm]} for i in range(20)]
+    found = further_on(rows)
+    assert found == further_on(rows)
+    assert len(found) == 20
+    chosen = set()
+    for one in found:
+        num_made = 2 - len(one["calls"])
+        assert [message["role"] for message in one["messages"]] == [
+            "user",
+            *num_made * ["assistant", "tool"],
+        ]
+        assert one["messages"][1]["tool_calls"][0]["function"]["name"] == "get_weather"
+        chosen.add(shown(dict(one))[0][1])
+    assert chosen == {"function: set_alarm\n", "function: none\n"}
+
+
+def test_few_requests_with_one_call_are_followed_by_none() -> None:
+    rows = [{**REQUEST, "id": str(i)} for i in range(200)]
+    more = further_on(rows)
+    assert 5 < len(more) < 40
+    assert {tuple(one["calls"]) for one in more} == {()}
+    assert not further_on([{**REQUEST, "call": CALL}, {**REQUEST, "calls": []}])
 
 
 # --- the dev split ------------------------------------------------------------------------------

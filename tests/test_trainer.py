@@ -55,6 +55,7 @@ SETTINGS: dict[str, Any] = {
     "num_evaluations": 1,
     "dev_share": 0.17,
     "max_tokens": 1024,
+    "steps": False,
 }
 
 
@@ -67,6 +68,31 @@ def start(folder: Path, **settings: Any) -> Run:
 def losses(run: Run) -> list[float]:
     list(run.trainer.run())
     return run.trainer.history.losses
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_reason(tmp_path: Path) -> None:
+    run = start(tmp_path)
+    with torch.no_grad():
+        next(weights for weights in run.model.parameters() if weights.requires_grad).fill_(
+            torch.nan
+        )
+    with pytest.raises(InvalidRequest, match=r"finite loss, got nan at step 1.*learning-rate"):
+        losses(run)
+    assert not run.trainer.history.losses
+
+
+def test_later_calls_are_trained_on_unless_told_otherwise(tmp_path: Path) -> None:
+    several = [{**row, "calls": [*row["calls"], *row["calls"]]} for row in rows()]
+    counts = []
+    for steps in (False, True):
+        config = TrainConfig(**{**SETTINGS, "steps": steps})
+        model = tiny_model("qwen2", num_hidden_layers=1)
+        run = open_run(
+            (model, tiny_tokenizer()), several, [], config, tmp_path / str(steps), device="cpu"
+        )
+        counts.append((sum(run.data.train.values()), run.data.num_further, len(run.trainer.train)))
+    num_train = counts[0][0]
+    assert counts == [(num_train, 0, num_train), (num_train, num_train, 2 * num_train)]
 
 
 def test_a_killed_run_goes_on_with_the_same_losses(

@@ -84,6 +84,12 @@ def train(
         typer.Option(help="Of a forward pass; 16384 on a GPU, 2048 else.", rich_help_panel=RUN),
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Of a prompt.", rich_help_panel=RUN)] = 4096,
+    steps: Annotated[
+        bool,
+        typer.Option(
+            help="Ask too for what follows the first reference call.", rich_help_panel=RUN
+        ),
+    ] = True,
     evaluations: Annotated[
         int, typer.Option(help="On the dev split, an epoch.", rich_help_panel=RUN)
     ] = 8,
@@ -129,6 +135,7 @@ def train(
             step_requests=step_requests,
             pass_tokens=pass_tokens or (16384 if on_gpu else 2048),
             max_tokens=max_tokens,
+            steps=steps,
             dev_share=dev_share,
             num_evaluations=evaluations,
             patience=patience,
@@ -209,6 +216,8 @@ def _describe(data: Data, why_apart: str) -> list[str]:
         f"data: {sum(data.train.values())} requests to train on, {sum(data.dev.values())} in the "
         f"dev split, {data.num_lost} in neither (they call a tool of the dev split)"
     ]
+    if data.num_further:
+        lines.append(f"data: {data.num_further} of them again, with some of their calls made")
     lines += [f"skipped: {count} x {reason}" for reason, count in sorted(data.skipped.items())]
     if why_apart:
         lines.append(f"the rows of a request are run apart: {why_apart}")

@@ -16,11 +16,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ooospec.train.rows import WEIGHTS, Example, Kind, Row
 
 PAD_TO = 64  # tokens; attention kernels like it, and memory is asked for in few sizes
 _PADDING = -1
+# Not cuDNN's, which torch would take on a GPU: its gradients are NaN where a batch has padding.
+_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 _WINDOWED = "sliding_attention"
 _KNOWN_LAYERS = frozenset((_WINDOWED, "full_attention"))
 
@@ -151,7 +154,8 @@ class Scorer:
             "use_cache": False,
         }
         kind, dtype = self.device.type, self._autocast
-        with torch.autocast(kind, dtype or torch.bfloat16, enabled=dtype is not None):
+        half = torch.autocast(kind, dtype or torch.bfloat16, enabled=dtype is not None)
+        with half, sdpa_kernel(_ATTENTION):
             if not self._plain_head:
                 whole: torch.Tensor = self._base(**inputs).logits
                 return whole[batch.sequence, batch.index]

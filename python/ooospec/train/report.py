@@ -22,13 +22,15 @@ CARD, CURVES, NUMBERS = "README.md", "curves.svg", "training.json"
 class Data:
     """What an adapter was trained on.
 
-    files: names; traced: of those, what teachers wrote. train, dev: requests by source. skipped:
-    requests by reason. num_lost, num_pruned: see Split.
+    files: names; traced: of those, what teachers wrote. train, dev: requests by source.
+    num_further: of those to train on, again, further on; see further_on. skipped: requests by
+    reason. num_lost, num_pruned: see Split.
     """
 
     files: Seq[str]
     traced: Seq[str]
     train: Mapping[str, int]
+    num_further: int
     dev: Mapping[str, int]
     skipped: Mapping[str, int]
     num_lost: int
@@ -98,6 +100,7 @@ def _card(numbers: Mapping[str, Any], data: Data, history: History) -> str:
         "",
         f"Train and dev share no tool name: {data.num_lost} requests that call a tool of dev are "
         f"in neither, and {data.num_pruned} tools were taken off the lists of training requests.",
+        f"{data.num_further} training requests were used again, with some of their calls made.",
         "",
         *(f"- skipped, {reason}: {count}" for reason, count in sorted(data.skipped.items())),
         "",

@@ -24,6 +24,7 @@ from ooospec.train.plan import Estimate, estimate
 from ooospec.train.report import Data
 from ooospec.train.rows import make_examples, with_traces
 from ooospec.train.split import Split, split_by_tools
+from ooospec.train.steps import further_on
 from ooospec.train.trainer import Trainer
 
 Request = Mapping[str, Any]
@@ -100,10 +101,11 @@ def open_run(
         recompute_layers(model)
     is_half = wanted == torch.bfloat16
     scorer = Scorer(model, autocast=wanted if is_half else None)
-    trainer = Trainer(scorer, train, dev, config, folder)
-    taken = estimate(model, train, config, shared=trainer.shared, half=is_half)
+    more, _ = make_examples(builder, further_on(split.train, config.seed) if config.steps else ())
+    trainer = Trainer(scorer, train + more, dev, config, folder)
+    taken = estimate(model, trainer.train, config, shared=trainer.shared, half=is_half)
     why = "" if trainer.shared else scorer.why_not or "as told"
-    data = _data(split, train, dev, reasons, files, traced)
+    data = _data(split, train, len(more), dev, reasons, files, traced)
     return Run(trainer, model, data, split.dev, taken, folder, why)
 
 
@@ -120,6 +122,7 @@ def _valid(requests: Iterable[Request], reasons: Counter[str]) -> Iterable[Reque
 def _data(
     split: Split,
     train: Seq[Any],
+    num_further: int,
     dev: Seq[Any],
     reasons: Counter[str],
     files: Seq[str],
@@ -129,6 +132,7 @@ def _data(
         files=list(files),
         traced=list(traced),
         train=dict(Counter(example.source for example in train)),
+        num_further=num_further,
         dev=dict(Counter(example.source for example in dev)),
         skipped=dict(reasons),
         num_lost=split.num_lost,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -119,13 +120,21 @@ class Trainer:
         return seconds * sum(map(padded_tokens, every)) / padded_tokens(middling)
 
     def run(self) -> Iterator[float]:
-        """Trains on; yields the loss of each step, after it, and writes checkpoints on the way."""
+        """Trains on; yields the loss of each step, after it, and writes checkpoints on the way.
+
+        Raises InvalidRequest for a loss that is not finite.
+        """
         history, config = self.history, self._config
         self._model.train()
         while not history.stopped:
             step = len(history.losses)
             start = time.perf_counter()
             loss = self._step(step)
+            if not math.isfinite(loss):
+                raise InvalidRequest(
+                    f"train: expected a finite loss, got {loss} at step {step + 1}; a lower "
+                    "--learning-rate or --dtype float32 may help"
+                )
             history.losses.append(loss)
             ended = step + 1 == self.num_steps
             if self._dev and (ended or (step + 1) % self._evaluation_steps == 0):
