@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor`, and for sidecars `trace |
-train | eval-sidecar`.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, and for sidecars
+`trace | train | eval-sidecar`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ooospec.cli.doctor import doctor
 from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
 from ooospec.cli.selfcheck import selfcheck
+from ooospec.cli.serve import serve
 from ooospec.cli.trace import trace
 from ooospec.cli.train import train
 from ooospec.errors import OoospecError
@@ -32,6 +33,7 @@ app.command()(generate)
 app.command()(demo)
 app.command()(selfcheck)
 app.command()(doctor)
+app.command()(serve)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)
