@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
 
 import hostile
 from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
 from ooospec.engine import Engine, Generation
+from ooospec.kv import Sequence
 from tiny_models import tiny_model, tiny_tokenizer
 
 CHUNK = 16
@@ -25,6 +27,26 @@ def make_engine(family: str, config: EngineConfig | None = None, **overrides: An
     """Returns an engine on a fresh tiny model; see tiny_model()."""
     model = tiny_model(family, **overrides)
     return Engine(load_backend(model, tokenizer=tiny_tokenizer(), chunk=CHUNK), config=config)
+
+
+def plant_kv_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every sequence fill the last row that it commits with the one before it, whoever moved
+    the rows.
+    """
+
+    def planted(keep: Callable[[Sequence, Any], None]) -> Callable[[Sequence, Any], None]:
+        def off_by_one(sequence: Sequence, rows: Any) -> None:
+            length = sequence.length
+            keep(sequence, rows)
+            if sequence.length > length + 2:
+                slots = sequence.slots(sequence.length - 2, sequence.length)
+                for block in sequence.pool.blocks:
+                    block[:, slots[1]] = block[:, slots[0]]
+
+        return off_by_one
+
+    monkeypatch.setattr(Sequence, "keep", planted(Sequence.keep))
+    monkeypatch.setattr(Sequence, "keep_first", planted(Sequence.keep_first))
 
 
 @functools.cache

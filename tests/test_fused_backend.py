@@ -326,17 +326,7 @@ def test_on_a_gpu_hostile_drafts_change_no_token(monkeypatch: pytest.MonkeyPatch
         equality.assert_same(engine, prompt, expected, counts, **how)
     counts.check(20_000, 8_000, 50_000)
 
-    keep = Sequence.keep
-
-    def off_by_one(sequence: Sequence, rows: Any) -> None:
-        """Commits one accepted row too few and fills up with what lies there."""
-        keep(sequence, rows)
-        if len(rows) > 2:
-            slots = sequence.slots(sequence.length - 2, sequence.length)
-            for block in sequence.pool.blocks:
-                block[:, slots[1]] = block[:, slots[0]]
-
-    monkeypatch.setattr(Sequence, "keep", off_by_one)
+    equality.plant_kv_error(monkeypatch)
     with pytest.raises(AssertionError):
         equality.assert_same(engine, prompt, expected, counts, **how)
 

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import ooospec
-from equality import Counts
+from equality import Counts, plant_kv_error
 from ooospec.config import EngineConfig
-from ooospec.kv import Sequence
 from real_requests import FILES, CallsAsHints, RecordedAnswer, folder, requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.real]
@@ -71,17 +70,7 @@ def test_every_method_equals_plain_decoding_on_a_gpu(monkeypatch: pytest.MonkeyP
     print(len(rows), "requests")
     counts.check(20_000, 10_000, 50_000)
 
-    keep = Sequence.keep
-
-    def off_by_one(sequence: Sequence, rows: Any) -> None:
-        """Fills the last accepted row with the one before it."""
-        keep(sequence, rows)
-        if len(rows) > 2:
-            slots = sequence.slots(sequence.length - 2, sequence.length)
-            for block in sequence.pool.blocks:
-                block[:, slots[1]] = block[:, slots[0]]
-
-    monkeypatch.setattr(Sequence, "keep", off_by_one)
+    plant_kv_error(monkeypatch)
     assert any(subject.differing(row, Counts()) for row in rows[:40])
 
 
