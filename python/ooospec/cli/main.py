@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, and for sidecars
-`trace | train | eval-sidecar`.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, for sidecars `trace |
+train | eval-sidecar`, and `requests synth` for data.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
 from ooospec.cli.selfcheck import selfcheck
 from ooospec.cli.serve import serve
+from ooospec.cli.synth import requests
 from ooospec.cli.trace import trace
 from ooospec.cli.train import train
 from ooospec.errors import OoospecError
@@ -37,6 +38,7 @@ app.command()(serve)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)
+app.add_typer(requests, name="requests")
 
 
 def _print_version(wanted: bool) -> None:

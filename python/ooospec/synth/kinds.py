@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of values: the JSON that a call holds, and the ways in which people say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from random import Random
+from typing import Any
+
+
+def words(text: str) -> list[str]:
+    """Returns what "|" parts."""
+    return text.split("|")
+
+
+NUMBER_WORDS = words(
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
+    "thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty"
+)
+_FIRST_DAY, _NUM_DAYS = date(2019, 1, 1), 3650
+
+
+def ordinal_ending(number: int) -> str:
+    """Returns what makes a number an ordinal: "st" for 1."""
+    if number % 100 in (11, 12, 13):
+        return "th"
+    return {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
+@dataclass
+class Scene:
+    """What the values of one request share. today: a date that the dialogue may tell.
+
+    today_matters: whether a value was said relative to it, so that it must be told.
+    """
+
+    rng: Random
+    today: date | None = None
+    today_matters: bool = False
+
+
+@dataclass(frozen=True)
+class Said:
+    """A value as JSON, and the text that says it in a dialogue."""
+
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of value. schema: of a parameter of this kind; hint: of its format, for people.
+
+    question: asks for a flag, which is answered by yes or no; "" for all others.
+    """
+
+    name: str
+    schema: Mapping[str, Any]
+    draw: Callable[[Scene], Said]
+    hint: str = ""
+    question: str = ""
+
+
+def text(name: str, pool: Callable[[Random], str], *, schema: Mapping[str, Any] = {}) -> Kind:
+    """Returns a kind of strings that are copied."""
+
+    def draw(scene: Scene) -> Said:
+        value = pool(scene.rng)
+        return Said(value, value)
+
+    return Kind(name, {"type": "string", **schema}, draw)
+
+
+def quoted(name: str, pool: Callable[[Random], str]) -> Kind:
+    """Returns a kind of longer strings, said in quotes."""
+
+    def draw(scene: Scene) -> Said:
+        value = pool(scene.rng)
+        return Said(value, scene.rng.choice(('"{}"', "'{}'")).format(value))
+
+    return Kind(name, {"type": "string"}, draw)
+
+
+def count(name: str, low: int, high: int, *, worded: float = 0.4) -> Kind:
+    """Returns a kind of integers; small ones are said in words with probability `worded`."""
+
+    def draw(scene: Scene) -> Said:
+        value = scene.rng.randint(low, high)
+        is_word = value < len(NUMBER_WORDS) and scene.rng.random() < worded
+        return Said(value, NUMBER_WORDS[value] if is_word else str(value))
+
+    return Kind(name, {"type": "integer"}, draw)
+
+
+def amount(
+    name: str, low: float, high: float, digits: int, forms: Seq[str], hint: str = ""
+) -> Kind:
+    """Returns a kind of numbers with at most `digits` places. forms: such as "${}"."""
+
+    def draw(scene: Scene) -> Said:
+        value = round(scene.rng.uniform(low, high), scene.rng.randint(0, digits))
+        value = int(value) if value == int(value) else value
+        written = f"{value:.{digits}f}" if value != int(value) else str(value)
+        return Said(value, scene.rng.choice(forms).format(written))
+
+    return Kind(name, {"type": "number"}, draw, hint)
+
+
+def scaled(name: str, units: Mapping[str, int], hint: str) -> Kind:
+    """Returns a kind of integers in a unit, said in others too. units: form -> factor."""
+
+    def draw(scene: Scene) -> Said:
+        form = scene.rng.choice(list(units))
+        if "{}" not in form:
+            return Said(units[form], form)
+        number = scene.rng.randint(2, 9) if units[form] > 1 else scene.rng.randint(2, 18) * 5
+        is_word = number < len(NUMBER_WORDS) and scene.rng.random() < 0.3
+        return Said(number * units[form], form.format(NUMBER_WORDS[number] if is_word else number))
+
+    return Kind(name, {"type": "integer"}, draw, hint)
+
+
+def flag(name: str, yes: str, no: str) -> Kind:
+    """Returns a kind of booleans, said as "with breakfast" or "without breakfast"."""
+
+    def draw(scene: Scene) -> Said:
+        value = scene.rng.random() < 0.5
+        return Said(value, yes if value else no)
+
+    return Kind(name, {"type": "boolean"}, draw, question=f"{yes[0].upper()}{yes[1:]}?")
+
+
+def choice(name: str, options: Mapping[str, Seq[str]]) -> Kind:
+    """Returns a kind of enums. options: value -> ways to say it."""
+
+    def draw(scene: Scene) -> Said:
+        value = scene.rng.choice(list(options))
+        return Said(value, scene.rng.choice(options[value]))
+
+    return Kind(name, {"type": "string", "enum": list(options)}, draw)
+
+
+def day(name: str, forms: Seq[Callable[[date], str]], relative: Mapping[str, int]) -> Kind:
+    """Returns a kind of dates as YYYY-MM-DD. relative: form -> days from today."""
+
+    def draw(scene: Scene) -> Said:
+        value, said = _draw_day(scene, forms, relative)
+        return Said(value.isoformat(), said)
+
+    return Kind(name, {"type": "string", "format": "date"}, draw, "YYYY-MM-DD")
+
+
+def clock(name: str, forms: Seq[Callable[[int, int], str]]) -> Kind:
+    """Returns a kind of times of the day as HH:MM."""
+
+    def draw(scene: Scene) -> Said:
+        hour, minute = _draw_time(scene.rng)
+        return Said(f"{hour:02}:{minute:02}", scene.rng.choice(forms)(hour, minute))
+
+    return Kind(name, {"type": "string"}, draw, "HH:MM")
+
+
+def moment(
+    name: str,
+    days: Seq[Callable[[date], str]],
+    clocks: Seq[Callable[[int, int], str]],
+    relative: Mapping[str, int],
+    joints: Seq[str],
+) -> Kind:
+    """Returns a kind of date-times as YYYY-MM-DD HH:MM:SS. joints: such as "{day} at {time}"."""
+
+    def draw(scene: Scene) -> Said:
+        value, on = _draw_day(scene, days, relative)
+        hour, minute = _draw_time(scene.rng)
+        at = scene.rng.choice(clocks)(hour, minute)
+        said = scene.rng.choice(joints).format(day=on, time=at)
+        return Said(f"{value.isoformat()} {hour:02}:{minute:02}:00", said)
+
+    return Kind(name, {"type": "string"}, draw, "YYYY-MM-DD HH:MM:SS")
+
+
+def listing(name: str, item: Kind, low: int, high: int, joints: Seq[str]) -> Kind:
+    """Returns a kind of arrays without repetition. joints: before the last item, such as "and"."""
+
+    def draw(scene: Scene) -> Said:
+        found: dict[str, Said] = {}
+        for _ in range(scene.rng.randint(low, high)):
+            said = item.draw(scene)
+            found.setdefault(str(said.value), said)
+        *first, last = [said.text for said in found.values()]
+        joined = f"{', '.join(first)} {scene.rng.choice(joints)} {last}" if first else last
+        return Said([said.value for said in found.values()], joined)
+
+    return Kind(name, {"type": "array", "items": dict(item.schema)}, draw)
+
+
+def record(name: str, fields: Mapping[str, Kind], form: str) -> Kind:
+    """Returns a kind of objects. form: says it, such as "{street} in {city}"."""
+
+    def draw(scene: Scene) -> Said:
+        found = {key: kind.draw(scene) for key, kind in fields.items()}
+        value = {key: said.value for key, said in found.items()}
+        return Said(value, form.format_map({key: said.text for key, said in found.items()}))
+
+    properties = {key: dict(kind.schema) for key, kind in fields.items()}
+    schema = {"type": "object", "properties": properties, "required": list(fields)}
+    return Kind(name, schema, draw)
+
+
+def _draw_day(
+    scene: Scene, forms: Seq[Callable[[date], str]], relative: Mapping[str, int]
+) -> tuple[date, str]:
+    if scene.today is not None and scene.rng.random() < 0.6:
+        scene.today_matters = True
+        said = scene.rng.choice(list(relative))
+        return scene.today + timedelta(relative[said]), said
+    value = any_day(scene.rng)
+    return value, scene.rng.choice(forms)(value)
+
+
+def any_day(rng: Random) -> date:
+    """Returns a date within ten years."""
+    return _FIRST_DAY + timedelta(rng.randrange(_NUM_DAYS))
+
+
+def _draw_time(rng: Random) -> tuple[int, int]:
+    return rng.randrange(24), rng.choice((0, 0, 0, 15, 30, 30, 45, rng.randrange(60)))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Texts to draw from, and made-up ones, so that copying is learnt rather than a list.
+
+    syllables: of made-up words; invented: how often one is taken; patterns: around it, "{}".
+    """
+
+    texts: Seq[str]
+    syllables: Seq[str] = ()
+    invented: float = 0.4
+    patterns: Seq[str] = field(default=("{}",))
+
+    def __call__(self, rng: Random) -> str:
+        if self.syllables and rng.random() < self.invented:
+            word = "".join(rng.choice(self.syllables) for _ in range(rng.randint(2, 3)))
+            return rng.choice(self.patterns).format(word.capitalize())
+        return rng.choice(self.texts)
+
+
+def code(*patterns: str) -> Callable[[Random], str]:
+    """Returns a pool of codes: ^ stands for a capital, ? for a letter, # for a digit, % for a hex
+    digit, * for a letter or digit; anything else for itself.
+    """
+    signs = {
+        "^": "ABCDEFGHJKLMNPQRSTUVWXYZ",
+        "?": "abcdefghijkmnopqrstuvwxyz",
+        "#": "0123456789",
+        "%": "0123456789abcdef",
+        "*": "abcdefghijklmnopqrstuvwxyz0123456789",
+    }
+
+    def pool(rng: Random) -> str:
+        pattern = rng.choice(patterns)
+        return "".join(rng.choice(signs[sign]) if sign in signs else sign for sign in pattern)
+
+    return pool
