@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bindings/bindings.h"
+#include "call/answer_reader.h"
 #include "call/call_reader.h"
 #include "call/call_style.h"
 #include "call/call_writer.h"
@@ -34,6 +35,12 @@ std::string_view kind_name(PieceKind kind) {
   constexpr std::array<std::string_view, 6> kNames = {"wrapper", "function", "key",
                                                       "value",   "close",    "end"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view part_name(Part part) {
+  constexpr std::array<std::string_view, 5> kNames = {"content", "thinking", "call", "arguments",
+                                                      "call_end"};
+  return kNames[static_cast<std::size_t>(part)];
 }
 
 Wrapper wrapper_of(std::string_view name) {
@@ -170,6 +177,32 @@ void bind_reader(py::module_& module) {
       py::arg("text"), py::arg("tools"));
 }
 
+void bind_answer(py::module_& module) {
+  py::class_<AnswerPart>(module, "AnswerPart")
+      .def_property_readonly("part", [](const AnswerPart& p) { return part_name(p.part); })
+      .def_property_readonly("text", [](const AnswerPart& p) { return text(p.text); })
+      .def_readonly("end", &AnswerPart::end);
+
+  py::class_<AnswerReader>(module, "AnswerReader")
+      .def(py::init([](std::shared_ptr<ToolSet> tools, bool thinking) {
+             return AnswerReader(std::move(tools), thinking);
+           }),
+           py::arg("tools"), py::arg("thinking") = false)
+      .def(
+          "feed",
+          [](AnswerReader& reader, std::string_view utf8) {
+            reader.feed(utf8);
+            return reader.take_parts();
+          },
+          py::arg("text"))
+      .def("finish",
+           [](AnswerReader& reader) {
+             reader.finish();
+             return reader.take_parts();
+           })
+      .def_property_readonly("num_bytes", &AnswerReader::num_bytes);
+}
+
 void bind_writer(py::module_& module) {
   py::class_<Slots>(module, "Slots")
       .def(py::init<>())
@@ -219,6 +252,7 @@ void bind_writer(py::module_& module) {
 void bind_call(py::module_& module) {
   bind_style(module);
   bind_reader(module);
+  bind_answer(module);
   bind_writer(module);
 }
 

@@ -95,6 +95,11 @@ std::string_view CallReader::partial_marker() const {
   return kMarkers[k].text.substr(0, marker_size_);
 }
 
+std::string_view CallReader::partial_thinking_end() const {
+  if (spot_ != Spot::kThinking) return {};
+  return kMarkers[kThinkEndMarker].text.substr(0, marker_size_);
+}
+
 void CallReader::step_prose(char byte) {
   if (marker_size_ == 0 && line_start_ && (byte == '{' || byte == '[')) {
     open_wrapper(Wrapper::kBare, 0);

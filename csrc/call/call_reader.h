@@ -118,11 +118,14 @@ class CallReader {
 
   // Prose: the part of a marker that the latest bytes may have begun, in the middle of a line too.
   std::string_view partial_marker() const;
+  // Thinking: the part of its closing marker that they may have begun.
+  std::string_view partial_thinking_end() const;
 
   // Inside a call: its text so far, its tool (-1 while unknown), its open containers (outermost
   // first), their keys.
   std::string_view call_text() const { return text_; }
   bool has_name() const { return has_name_; }
+  bool has_arguments() const { return has_arguments_; }
   int tool() const { return tool_; }
   const std::vector<Frame>& frames() const { return frames_; }
   const std::vector<WrittenKey>& keys() const { return keys_; }

@@ -261,16 +261,16 @@ void CallReader::end_value() {
   enter(Spot::kAfterValue);
 }
 
-void CallReader::end_call_member() {
+void CallReader::end_call_member() {  // of two members with one key the first counts
   const Role role = role_of(keys_.back().hash);
   const std::uint32_t begin = frames_.back().value_begin;
-  if (role == Role::kName) {
+  if (role == Role::kName && !has_name_) {
     has_name_ = text_[begin] == '"';
     name_.clear();
     if (has_name_)
       append_unescaped(name_, call_text().substr(begin + 1, text_.size() - begin - 2), true);
     tool_ = has_name_ ? tools_->find(name_) : -1;
-  } else if (role == Role::kArguments) {
+  } else if (role == Role::kArguments && !has_arguments_) {
     has_arguments_ = true;
     arguments_begin_ = begin;
     arguments_end_ = offset(text_.size());

@@ -283,6 +283,28 @@ class CallReader:
 
 def parse_calls(text: str | bytes, tools: ToolSet) -> list[Call]: ...
 
+class AnswerPart:
+    """A stretch of an answer: call/answer_reader.h."""
+
+    @property
+    def part(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def end(self) -> int: ...
+
+class AnswerReader:
+    """Cuts an answer into content, thinking and calls: call/answer_reader.h.
+
+    feed() and finish() return what became certain.
+    """
+
+    def __init__(self, tools: ToolSet | None, thinking: bool = False) -> None: ...
+    def feed(self, text: str) -> list[AnswerPart]: ...
+    def finish(self) -> list[AnswerPart]: ...
+    @property
+    def num_bytes(self) -> int: ...
+
 class Slots:
     """What hints said of one call: call/call_writer.h."""
 

@@ -14,6 +14,7 @@ from ooospec.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from ooospec._C import (
+        AnswerReader,
         CallReader,
         CallStyle,
         DraftTree,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ooospec.sampling import SamplingParams
 
 __all__ = [
+    "AnswerReader",
     "CallReader",
     "CallStyle",
     "DraftTree",
