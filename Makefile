@@ -79,6 +79,7 @@ ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_gap.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_retokenise.py --smoke --tokenizer qwen=$(SMALL) --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_span.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_survival.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_train.py --smoke --model $(SMALL) --data $(OOOSPEC_DATA)
 	for mode in rounds time; do $(BIN)/python bench/bench_methods.py --mode $$mode --smoke \

@@ -64,11 +64,12 @@ def main() -> None:
     host_us, encode_us, encodes, nodes, prepare_us = [], [], [], [], []
     clock = time.perf_counter_ns
     for number in range(10**9):
-        _, _, tools, call = calls[number % len(calls)]
+        _, dialogue, tools, call = calls[number % len(calls)]
+        said = [{"role": "user", "content": dialogue}]
         tools = with_others(tools, spare, NUM_TOOLS)
         ids = answer_ids(text, call, style)
         tree = core = None  # of the last request: they go now, not in a round
-        drafter = Drafter(text, tools, METHODS["ooo"], prompt, memory=memory)
+        drafter = Drafter(text, tools, METHODS["ooo"], prompt, memory=memory, messages=said)
         core, hints = drafter.core, slot_records(1, [call], tools)
         core.prepare()
         core.commit(ids[:1])

@@ -50,7 +50,7 @@ class Target:
 
     def rounds(
         self,
-        prompt: Sequence[int],
+        dialogue: str,
         tools: Sequence[dict[str, Any]],
         hint: Sequence[Any],
         answer: Sequence[int],
@@ -61,7 +61,14 @@ class Target:
 
         hint: its records.
         """
-        drafter = Drafter(self.text, tools, METHODS["ooo"], prompt, memory=self.memory)
+        drafter = Drafter(
+            self.text,
+            tools,
+            METHODS["ooo"],
+            self.text.encode(dialogue),
+            memory=self.memory,
+            messages=[{"role": "user", "content": dialogue}],
+        )
         drafter.commit(answer[: done - 1])
         for record in hint:
             drafter.offer_hint(record)
@@ -161,7 +168,6 @@ def try_call(
     values = call["arguments"]
     if not values:
         return
-    prompt = target.text.encode(dialogue)
     straight = target.write(call, style)
     hint = slot_records(1, [call], tools)
     wrong_hints = {}
@@ -174,15 +180,15 @@ def try_call(
         ordered = in_order(tools, call["name"], order)
         others.append((flaw, answer, ordered, slot_records(1, [call], ordered)))
     for done in range(1, len(straight) - 1):
-        best = len(target.rounds(prompt, tools, hint, straight, done))
+        best = len(target.rounds(dialogue, tools, hint, straight, done))
         wrong_hint, lost = wrong_hints[chance.choice(list(values))]
-        starts = target.rounds(prompt, tools, wrong_hint, straight, done)
+        starts = target.rounds(dialogue, tools, wrong_hint, straight, done)
         yield "one value wrong", done, sum(start not in lost for start in starts) - best
         yield WITH_ITS_OWN, done, len(starts) - best
         for flaw, answer, ordered, ordered_hint in others:
             if done < len(answer) - 1:
-                best = len(target.rounds(prompt, ordered, ordered_hint, answer, done))
-                yield flaw, done, len(target.rounds(prompt, tools, hint, answer, done)) - best
+                best = len(target.rounds(dialogue, ordered, ordered_hint, answer, done))
+                yield flaw, done, len(target.rounds(dialogue, tools, hint, answer, done)) - best
 
 
 def main() -> None:

@@ -110,14 +110,18 @@ def test_hints_reach_the_drafter_of_their_request_only() -> None:
 
 
 def test_every_method_is_a_set_of_sources() -> None:
-    assert set(METHODS) == {"ar", "pld", "toolspec", "ooo"}
+    assert set(METHODS) == {"ar", "pld", "span", "toolspec", "ooo"}
     assert method("ooo").hint
     assert not method("toolspec").hint
-    with pytest.raises(ValueError, match="expected one of ar, pld, toolspec, ooo, got 'fast'"):
+    with pytest.raises(
+        ValueError, match="expected one of ar, pld, span, toolspec, ooo, got 'fast'"
+    ):
         method("fast")
     used: dict[str, set[int]] = {}
     for name, one in METHODS.items():
-        drafter = Drafter(byte_text(), TOOLS, one, list(b"Weather in Zurich for 3 days?"))
+        prompt = "Weather in Zurich for 3 days?"
+        said = [{"role": "user", "content": prompt}]
+        drafter = Drafter(byte_text(), TOOLS, one, list(prompt.encode()), messages=said)
         for record in slot_records(1, [CALL], TOOLS):
             assert drafter.offer_hint(record) == one.hint
         used[name] = set()
@@ -126,13 +130,49 @@ def test_every_method_is_a_set_of_sources() -> None:
         for done in range(1, len(ids)):
             used[name] |= set(drafter.propose(64).sources.tolist())
             drafter.commit([ids[done]])
-    root, schema, hint, retrieval = (
-        _C.SOURCES[key] for key in ("root", "schema", "hint", "retrieval")
+    root, schema, hint, retrieval, span = (
+        _C.SOURCES[key] for key in ("root", "schema", "hint", "retrieval", "span")
     )
     assert used["ar"] == {root}
     assert used["pld"] == {root, retrieval}
-    assert used["toolspec"] == {root, schema, retrieval}
+    assert used["span"] == {root, schema, span}
+    assert used["toolspec"] == {root, schema, retrieval, span}
     assert used["ooo"] == {root, schema, hint, retrieval}
+
+
+def test_spans_of_the_request_are_drafted_until_a_hint_comes() -> None:
+    said = [
+        {"role": "system", "content": "The city is Berlin."},
+        {"role": "user", "content": [{"type": "text", "text": "Weather in the city Ulm, 4 days?"}]},
+        {"role": "assistant", "content": None},
+    ]
+    ids = answer(CALL | {"arguments": {"city": "Ulm", "days": 4}})
+    text = bytes(ids[:-1])
+
+    def drafted(done: int, hints: Sequence[Any] = ()) -> set[bytes]:
+        drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1], messages=said)
+        for record in hints:
+            drafter.offer_hint(record)
+        drafter.commit(ids[:done])
+        tree = drafter.propose(64)
+        spans = [node for node, source in enumerate(tree.sources) if source == _C.SOURCES["span"]]
+        paths = set()
+        for node in spans:
+            path = []
+            while node > 0:
+                path.append(int(tree.tokens[node]))
+                node = tree.parents[node]
+            paths.add(bytes(reversed(path)))
+        return paths
+
+    city = text.index(b'"Ulm"')
+    assert b'"Ulm"' in drafted(city)
+    assert b'lm"' in drafted(city + 2)
+    assert not any(b"Berlin" in path for path in drafted(city))
+    assert b"4" in drafted(text.index(b"4}"))
+    assert not drafted(city, slot_records(1, [CALL], TOOLS))
+    empty = [{"role": "user"}, {"role": "user", "content": []}]
+    assert len(Drafter(byte_text(), TOOLS, METHODS["span"], [1], messages=empty).propose(64)) > 1
 
 
 def test_tenants_and_methods_learn_apart() -> None:

@@ -212,8 +212,12 @@ void bind_writer(py::module_& module) {
 
   py::class_<Piece>(module, "Piece")
       .def_readonly("end", &Piece::end)
-      .def_property_readonly(
-          "source", [](const Piece& p) { return p.source == Source::kHint ? "hint" : "schema"; })
+      .def_property_readonly("source",
+                             [](const Piece& p) {
+                               return p.source == Source::kHint   ? "hint"
+                                      : p.source == Source::kSpan ? "span"
+                                                                  : "schema";
+                             })
       .def_property_readonly("kind", [](const Piece& p) { return kind_name(p.kind); })
       .def_readonly("probability", &Piece::probability);
 
@@ -236,6 +240,30 @@ void bind_writer(py::module_& module) {
           },
           py::arg("reader"), py::arg("styles"), py::arg("slots"), py::arg("max_paths") = 8,
           py::arg("max_bytes") = 4096);
+
+  using Spans = RequestSpans;
+  py::class_<Spans>(module, "RequestSpans")
+      .def(py::init([](std::shared_ptr<ToolSet> tools, std::string_view request) {
+             return std::make_unique<Spans>(std::move(tools), request);
+           }),
+           py::arg("tools"), py::arg("request"))
+      .def(
+          "of",
+          [](Spans& spans, const ToolSet& tools, int tool, int parameter) {
+            OOOSPEC_REQUIRE_INDEX(tool >= 0 && tool < tools.size(),
+                                  "tool: expected an index in [0, ", tools.size(), "), got ", tool);
+            const auto parameters = tools.parameters(tool);
+            OOOSPEC_REQUIRE_INDEX(parameter >= 0 && parameter < static_cast<int>(parameters.size()),
+                                  "parameter: expected an index in [0, ", parameters.size(),
+                                  "), got ", parameter);
+            std::vector<std::pair<std::string, float>> out;
+            for (const Spans::Span& span :
+                 spans.of(parameters[static_cast<std::size_t>(parameter)].node)) {
+              out.emplace_back(span.text, span.probability);
+            }
+            return out;
+          },
+          py::arg("tools"), py::arg("tool"), py::arg("parameter"));
 
   module.def(
       "render_calls",

@@ -90,19 +90,21 @@ void bind_draft(py::module_& module) {
   py::class_<Drafter>(module, "Drafter")
       .def(py::init([](std::shared_ptr<Vocab> vocab, std::shared_ptr<ToolSet> tools,
                        std::shared_ptr<DraftMemory> memory, const py::object& encode, bool schema,
-                       bool hint, bool lookup, bool retrieval, bool recycler, bool thinking,
-                       TokenId end_token) {
-             return std::make_unique<Drafter>(
-                 std::move(vocab), std::move(tools), std::move(memory), encode_of(encode),
-                 DrafterOptions{schema, hint, lookup, retrieval, recycler, thinking, end_token});
+                       bool hint, bool span, bool lookup, bool retrieval, bool recycler,
+                       bool thinking, TokenId end_token) {
+             return std::make_unique<Drafter>(std::move(vocab), std::move(tools), std::move(memory),
+                                              encode_of(encode),
+                                              DrafterOptions{schema, hint, span, lookup, retrieval,
+                                                             recycler, thinking, end_token});
            }),
            py::arg("vocab"), py::arg("tools"), py::arg("memory"), py::arg("encode"), py::kw_only(),
-           py::arg("schema") = true, py::arg("hint") = true, py::arg("lookup") = true,
-           py::arg("retrieval") = true, py::arg("recycler") = true, py::arg("thinking") = false,
-           py::arg("end_token") = -1)
+           py::arg("schema") = true, py::arg("hint") = true, py::arg("span") = true,
+           py::arg("lookup") = true, py::arg("retrieval") = true, py::arg("recycler") = true,
+           py::arg("thinking") = false, py::arg("end_token") = -1)
       .def(
           "begin", [](Drafter& drafter, const Tokens& prompt) { drafter.begin(prompt); },
           py::arg("prompt"))
+      .def("read_request", &Drafter::read_request, py::arg("text"))
       .def("offer_hint", &Drafter::offer_hint, py::arg("kind"), py::arg("call"), py::arg("tool"),
            py::arg("parameter"), py::arg("text"))
       .def(

@@ -202,6 +202,7 @@ void bind_tree(py::module_& module) {
   sources["hint"] = static_cast<int>(Source::kHint);
   sources["retrieval"] = static_cast<int>(Source::kRetrieval);
   sources["recycler"] = static_cast<int>(Source::kRecycler);
+  sources["span"] = static_cast<int>(Source::kSpan);
   sources["external"] = static_cast<int>(Source::kExternal);
   module.attr("SOURCES") = sources;
 

@@ -65,6 +65,8 @@ CallWriter::~CallWriter() = default;
 CallWriter::CallWriter(CallWriter&&) noexcept = default;
 CallWriter& CallWriter::operator=(CallWriter&&) noexcept = default;
 
+void CallWriter::set_spans(RequestSpans* spans) { scratch_->pen.set_spans(spans); }
+
 void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> styles,
                           std::span<const Slots> slots, int max_paths, std::vector<TextPath>& out,
                           std::size_t max_bytes) {

@@ -13,6 +13,7 @@
 
 #include "call/call_reader.h"
 #include "call/call_style.h"
+#include "call/request_spans.h"
 #include "common/types.h"
 
 namespace ooospec {
@@ -61,7 +62,7 @@ enum class PieceKind : std::uint8_t {
 // A run of bytes of a continuation that stands or falls together.
 struct Piece {
   std::uint32_t end;  // offset in the text, exclusive
-  Source source;      // kSchema or kHint
+  Source source;      // kSchema, kHint or kSpan
   PieceKind kind;
   float probability;  // that the target writes it, given all before it
 };
@@ -83,6 +84,10 @@ class CallWriter {
   ~CallWriter();
   CallWriter(CallWriter&&) noexcept;
   CallWriter& operator=(CallWriter&&) noexcept;
+
+  // From now on a value that no hint says, or that is not what a hint said, may be a span of the
+  // request; null: none. `spans` must live as long as it is set.
+  void set_spans(RequestSpans* spans);
 
   // Writes continuations of the text that `reader` has read to `out`, the likeliest first, then
   // those that leave it, best first; none where nothing is known. `out` keeps its buffers: nothing

@@ -247,6 +247,8 @@ void Pen::apply(const Option& option) {
       return apply_said(option, {&tools_->document(), option.arg}, false);
     case OptionKind::kEndAnswer:
       return apply_ending(option);
+    case OptionKind::kSpan:
+      return apply_span(option);
     default:
       return apply_literal(option);
   }
@@ -343,12 +345,17 @@ void Pen::emit_quoted(std::string_view text, bool plain) {
     }
   }
   if (s_.resuming) end_resuming();
+  append_string(text, plain);
+}
+
+// The rest of a string, and the quote that closes it.
+void Pen::append_string(std::string_view text, bool plain) {
   if (plain) {
-    out.append(text);
+    append(text);
   } else {
-    append_escaped(out, text, spelling());
+    append_escaped(path_->text, text, spelling());
   }
-  out.push_back('"');
+  path_->text.push_back('"');
 }
 
 void Pen::emit_colon() {

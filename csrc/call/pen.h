@@ -85,6 +85,7 @@ enum class OptionKind : std::uint8_t {
   kOpen,         // the first byte of a value of which nothing else is known: `arg`
   kEndValue,     // the scalar under way ends here
   kResume,       // the scalar under way goes on as the hint does from byte `arg`
+  kSpan,         // span `arg` of those that the request has for the value
   kOtherSlot,    // the string under way is what was said of another parameter: entry `arg`
   kNextCall,
   kEndAnswer,
@@ -136,6 +137,9 @@ struct Branch {
 
 class Pen {
  public:
+  // See CallWriter::set_spans().
+  void set_spans(RequestSpans* spans) { request_ = spans; }
+
   // Sets the pen to where the reader stands. Returns false where nothing is known.
   // max_branches: how many decisions the main path shall remember
   bool begin(const CallReader& reader, std::span<const StyleGuess> guesses,
@@ -170,6 +174,7 @@ class Pen {
   void emit_comma_and_gap();
   void emit_mark(std::string_view mark);
   void emit_quoted(std::string_view text, bool plain);
+  void append_string(std::string_view text, bool plain);
   void emit_colon();
   bool begins(std::string_view text) const;
   JsonSpelling spelling() const;
@@ -226,15 +231,19 @@ class Pen {
     std::string_view text;
   };
   void gather_value();
+  bool gather_spans();
   void gather_value_under_way();
+  bool gather_spans_under_way();
   void gather_string_recovery();
   void apply_said(const Option& option, Said said, bool coerced);
+  void apply_span(const Option& option);
   void apply_literal(const Option& option);
   void open_container(char bracket, const Option& option, Said said);
   Scalar scalar(Said said, bool coerced) const;
   bool takes(Said said, bool coerced) const;
   std::int32_t resume_at(std::string_view said) const;
 
+  RequestSpans* request_ = nullptr;
   const CallReader* reader_ = nullptr;
   const ToolSet* tools_ = nullptr;
   std::span<const Slots> slots_;

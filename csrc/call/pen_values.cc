@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxChoices = 32;
 constexpr std::size_t kMaxOtherSlots = 2;
+constexpr std::size_t kMaxSpans = 8;
 constexpr std::size_t kLongestOverlap = 12, kShortestOverlap = 3;
 constexpr std::array<std::string_view, 3> kWords = {"true", "false", "null"};
 
@@ -91,11 +92,23 @@ void Pen::gather_value() {
   if (kinds == kBooleanBit) {
     add(OptionKind::kWord, Source::kSchema, rest / 2, 0);
     add(OptionKind::kWord, Source::kSchema, rest / 2, 1);
-  } else if (!s_.value_said) {
+  } else if (!s_.value_said && !gather_spans()) {
     if (kinds == kStringBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '"');
     if (kinds == kObjectBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '{');
     if (kinds == kArrayBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '[');
   }
+}
+
+// The value is not said: spans of the request, of the type that is asked for. Returns whether the
+// main path should be led through one.
+bool Pen::gather_spans() {
+  if (request_ == nullptr) return false;
+  const auto spans = request_->of(s_.value_node);
+  for (std::size_t k = 0; k < std::min(spans.size(), kMaxSpans); ++k) {
+    if (spans[k].probability < kSpanEnough) break;
+    add(OptionKind::kSpan, Source::kSpan, spans[k].probability, static_cast<std::int32_t>(k));
+  }
+  return !spans.empty() && spans[0].probability >= kSpanLeads;
 }
 
 void Pen::apply_said(const Option& option, Said said, bool coerced) {
@@ -171,11 +184,34 @@ void Pen::gather_value_under_way() {
   }
   if (first == '"') {
     if (!hinted && fitting == 0) gather_string_recovery();
-    const float ends = hinted || fitting > 0 ? kHintEndsEarly : kStringEnds;
+    const bool spans = !hinted && fitting == 0 && gather_spans_under_way();
+    const float ends = hinted || fitting > 0 || spans ? kHintEndsEarly : kStringEnds;
     if (!reader_->in_escape()) add(OptionKind::kEndValue, Source::kSchema, ends);
-  } else if (!hinted && fitting == 0 && reader_->number_is_complete()) {
-    add(OptionKind::kEndValue, Source::kSchema, kNumberEnds);
+  } else if (!hinted && fitting == 0) {
+    gather_spans_under_way();
+    if (reader_->number_is_complete()) add(OptionKind::kEndValue, Source::kSchema, kNumberEnds);
   }
+}
+
+// Spans that begin as the value has begun. Returns whether there are any.
+bool Pen::gather_spans_under_way() {
+  if (request_ == nullptr || s_.value_node < 0) return false;
+  const bool string = s_.token[0] == '"';
+  if (string != ((tools_->node(s_.value_node).types & kStringBit) != 0)) return false;
+  const auto spans = request_->of(s_.value_node);
+  const std::size_t first = num_options_;
+  float sum = 0;
+  for (std::size_t k = 0; k < spans.size() && num_options_ < first + kMaxSpans; ++k) {
+    const std::string_view text = spans[k].text;
+    if (!(string ? begins(text) : text.starts_with(s_.token))) continue;
+    sum += spans[k].probability;
+    add(OptionKind::kSpan, Source::kSpan, spans[k].probability, static_cast<std::int32_t>(k));
+  }
+  const bool told = s_.token.size() > (string ? 1 : 0);  // that the others are out
+  for (std::size_t k = first; told && k < num_options_; ++k) {
+    options_[k].probability *= kSpanGoesOn / sum;
+  }
+  return num_options_ > first;
 }
 
 // A string that is not what was said of it: perhaps what was said of another parameter, or what was
@@ -213,6 +249,24 @@ std::int32_t Pen::resume_at(std::string_view said) const {
     }
   }
   return 0;
+}
+
+void Pen::apply_span(const Option& option) {
+  if (s_.resuming && s_.token.empty()) emit_gap(style().after_colon);
+  const auto spans = request_->of(s_.value_node);
+  const RequestSpans::Span& span = spans[static_cast<std::size_t>(option.arg)];
+  if ((tools_->node(s_.value_node).types & kStringBit) == 0) {
+    emit_mark(span.text);
+  } else if (s_.begun().empty()) {
+    emit_mark("\"");  // a piece of its own: it comes with every string
+    piece(PieceKind::kValue, Source::kSchema, kOpening);
+    append_string(span.text, span.plain);
+  } else {
+    emit_quoted(span.text, span.plain);
+  }
+  if (s_.resuming) end_resuming();
+  piece(PieceKind::kValue, option.source, option.probability);
+  s_.stage = Stage::kMember;
 }
 
 void Pen::apply_literal(const Option& option) {

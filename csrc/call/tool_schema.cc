@@ -63,6 +63,7 @@ class SchemaBuilder {
     int schema;  // node of the document
     int node;    // of the tool set
     int depth;
+    int property;  // see SchemaNode
     bool root;
     bool nullable = false;
   };
@@ -92,10 +93,11 @@ class SchemaBuilder {
     }
   }
 
-  int new_node(int schema, int depth, bool root = false) {
+  int new_node(int schema, int depth, int property = -1, bool root = false) {
     const int node = static_cast<int>(out_.nodes_.size());
     out_.nodes_.emplace_back();
-    work_.push_back({.schema = schema, .node = node, .depth = depth, .root = root});
+    work_.push_back(
+        {.schema = schema, .node = node, .depth = depth, .property = property, .root = root});
     return node;
   }
 
@@ -116,7 +118,7 @@ class SchemaBuilder {
                     doc_.text(name), "': expected `parameters` to be an object, got ",
                     kind_name(std::max(parameters, 0)));
     Tool tool{std::string(doc_.text(name)), -1};
-    tool.root = new_node(absent(parameters) ? -1 : parameters, 0, true);
+    tool.root = new_node(absent(parameters) ? -1 : parameters, 0, -1, true);
     out_.tools_.push_back(std::move(tool));
   }
 
@@ -129,6 +131,8 @@ class SchemaBuilder {
     } else {
       node = read(value_or_null(work));
     }
+    node.schema = is(work.schema, JsonKind::kObject) ? work.schema : -1;
+    node.property = work.property;
     out_.nodes_[static_cast<std::size_t>(work.node)] = node;
   }
 
@@ -173,7 +177,7 @@ class SchemaBuilder {
     read_choices(node, choices, constant);
     if (nullable) node.types |= kNullBit;
     if (is(properties, JsonKind::kObject)) add_properties(node, properties, required, work.depth);
-    if (!absent(items)) node.items = new_node(items, work.depth + 1);
+    if (!absent(items)) node.items = new_node(items, work.depth + 1, work.property);
     return node;
   }
 
@@ -227,7 +231,7 @@ class SchemaBuilder {
     for_each_member(properties, [&](std::string_view name, int schema) {
       const std::uint64_t hash = hash_bytes(name);
       const auto [at, is_new] = seen_.try_emplace(hash, out_.properties_.size());
-      const int child = new_node(schema, depth + 1);
+      const int child = new_node(schema, depth + 1, static_cast<int>(at->second));
       if (is_new) {
         out_.properties_.push_back({std::string(name), hash, child, false, is_plain_json(name)});
       } else {  // the last one of a doubled key counts
@@ -307,6 +311,22 @@ std::span<const std::int32_t> ToolSet::choices(int node_idx) const {
   if (node_idx < 0) return {};
   const SchemaNode& n = node(node_idx);
   return std::span(choices_).subspan(n.first_choice, n.num_choices);
+}
+
+std::string_view ToolSet::name_of(int node_idx) const {
+  if (node_idx < 0 || node(node_idx).property < 0) return {};
+  return properties_[static_cast<std::size_t>(node(node_idx).property)].name;
+}
+
+std::string_view ToolSet::description_of(int node_idx) const {
+  const SchemaNode* n = node_idx < 0 ? nullptr : &node(node_idx);
+  int text = n == nullptr || n->schema < 0 ? -1 : document_.find(n->schema, "description");
+  if (text < 0 && n != nullptr && n->property >= 0) {  // an item: what is said of the list
+    const int list = properties_[static_cast<std::size_t>(n->property)].node;
+    if (node(list).schema >= 0) text = document_.find(node(list).schema, "description");
+  }
+  return text >= 0 && document_.kind(text) == JsonKind::kString ? document_.text(text)
+                                                                : std::string_view();
 }
 
 std::span<const std::int32_t> ToolSet::with_prefix(std::string_view prefix) const {

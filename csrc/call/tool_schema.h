@@ -31,6 +31,8 @@ struct SchemaNode {
   bool understood = true;
   std::uint8_t types = kAnyType;     // TypeBit set
   std::int32_t items = -1;           // node of an array's items, -1 if nothing is said
+  std::int32_t schema = -1;          // its object in ToolSet::document(), -1 if there is none
+  std::int32_t property = -1;        // the property that it, or the list it is in, is the value of
   std::uint32_t first_property = 0;  // properties of an object: [first, first + num)
   std::uint32_t num_properties = 0;
   std::uint32_t first_choice = 0;  // enum or const: [first, first + num)
@@ -76,6 +78,11 @@ class ToolSet {
   // Allowed values as nodes of document(); empty if any value is.
   std::span<const std::int32_t> choices(int node_idx) const;
   const JsonValue& document() const { return document_; }
+
+  // Name of the property that the node, or the list it is an item of, is the value of, and what
+  // the schema says of it; empty if there is none.
+  std::string_view name_of(int node_idx) const;
+  std::string_view description_of(int node_idx) const;
 
   // Returns the tool of that name, or -1. O(log tools).
   int find(std::string_view name) const;

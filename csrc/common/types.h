@@ -18,6 +18,7 @@ enum class Source : std::uint8_t {
   kHint = 2,       // said by the sidecar
   kRetrieval = 3,  // continuation found in the prompt or in earlier calls
   kRecycler = 4,   // successors seen before
+  kSpan = 5,       // a value that stands in the request
   kExternal = 16,
 };
 

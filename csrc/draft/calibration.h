@@ -22,8 +22,8 @@ class Calibration {
   static constexpr std::size_t kNumRates = 96;
   static constexpr float kFade = 0.985F;
   static constexpr float kPriorHits = 3.0F;
-  static constexpr std::size_t kNumPieceRates = 14;
-  static constexpr std::size_t kNumWithinRates = 2;
+  static constexpr std::size_t kNumPieceRates = 21;
+  static constexpr std::size_t kNumWithinRates = 3;
   static constexpr float kPiecePriorHits = 10.0F;
   static constexpr float kWithinPriorHits = 60.0F;  // near 1 / (1 - kFade), as much as ever counts
 

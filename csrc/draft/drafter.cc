@@ -12,9 +12,10 @@ namespace {
 // Rates of the calibration: one for the first token of each kind of piece, one for the tokens
 // behind it.
 constexpr std::size_t kNumBuckets = 5;  // of match lengths
-constexpr std::size_t kPieceRates = 0;  // + 2 * kind + (1 for a hint)
+constexpr std::size_t kNumOrigins = 3;  // of pieces: schema, hint, span
+constexpr std::size_t kPieceRates = 0;  // + kNumOrigins * kind + origin
 constexpr std::size_t kNumPieceKinds = static_cast<std::size_t>(PieceKind::kEnd) + 1;
-constexpr std::size_t kWithinPiece = 2 * kNumPieceKinds;  // + (1 for a hint)
+constexpr std::size_t kWithinPiece = kNumOrigins * kNumPieceKinds;  // + origin
 constexpr std::size_t kLookupRates = kWithinPiece + Calibration::kNumWithinRates;
 constexpr std::size_t kRetrievalRates = kLookupRates + 2 * kNumBuckets;
 constexpr std::size_t kRecyclerRates = kRetrievalRates + 2 * kNumBuckets;  // + depth
@@ -28,7 +29,7 @@ static_assert(kExternalRates + 2 * kMaxExternal <= Calibration::kNumRates);
 constexpr std::array<int, kNumBuckets> kMatchLengths = {1, 2, 4, 8, 16};
 constexpr std::array<float, kNumBuckets> kMatchClaims = {0.2F, 0.35F, 0.5F, 0.65F, 0.8F};
 constexpr float kAfterMatch = 0.95F;  // of each further token of a continuation
-constexpr float kWithinClaim = 0.98F;
+constexpr std::array<float, kNumOrigins> kWithinClaims = {0.98F, 0.98F, 0.9F};
 constexpr float kUnstable = 0.7F;  // of a last token that more text might change
 constexpr std::array<float, 3> kSuccessorClaims = {0.3F, 0.12F, 0.06F};
 
@@ -42,6 +43,10 @@ constexpr std::size_t kMaxCalls = 16;
 constexpr int kMaxFirstTokens = 4;  // that prepare() rehearses,
 constexpr int kMaxEnds = 2;         // and nodes of the tree
 constexpr std::size_t kTextIndexBytes = 16U << 20;
+
+std::size_t origin(const Piece& piece) {
+  return piece.source == Source::kHint ? 1 : piece.source == Source::kSpan ? 2 : 0;
+}
 
 std::size_t match_bucket(int length) {
   std::size_t bucket = 0;
@@ -76,6 +81,12 @@ void Drafter::begin(std::span<const TokenId> prompt) {
   for (const TokenId token : prompt) {
     text_.extend(token);
   }
+}
+
+void Drafter::read_request(std::string_view text) {
+  if (!options_.span || !options_.schema || tools_->size() == 0) return;
+  spans_ = std::make_unique<RequestSpans>(tools_, text);
+  writer_.set_spans(spans_.get());
 }
 
 bool Drafter::offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text) {
@@ -155,21 +166,21 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
     // A branch may leave the main path inside a piece: there its choice is taken.
     if (i == 0 && opened && proposal.base >= 0) opened = false;
     // A token may reach over several pieces: then it is right only if all of them are.
-    float claim = opened ? kWithinClaim : 1.0F;
+    float claim = 1.0F;
+    if (opened && piece < text.pieces.size()) claim = kWithinClaims[origin(text.pieces[piece])];
     std::size_t rate = kWithinPiece;
     Source source = Source::kSchema;
     for (bool first = true; piece < text.pieces.size(); first = false) {
       const Piece& p = text.pieces[piece];
       if (!first && start >= proposal.path.ends[i]) break;
-      const std::size_t is_hint = p.source == Source::kHint ? 1 : 0;
       if (!opened) {
         claim *= p.probability;
-        rate = kPieceRates + 2 * static_cast<std::size_t>(p.kind) + is_hint;
+        rate = kPieceRates + kNumOrigins * static_cast<std::size_t>(p.kind) + origin(p);
         opened = true;
       } else if (first) {
-        rate = kWithinPiece + is_hint;
+        rate = kWithinPiece + origin(p);
       }
-      if (first || is_hint == 1) source = p.source;
+      if (first || origin(p) > 0) source = p.source;
       if (p.end > proposal.path.ends[i]) break;
       start = p.end;
       ++piece;
@@ -214,7 +225,8 @@ void Drafter::propose_text() {
     if (text.ends_answer && options_.end_token >= 0) {
       path.ends.push_back(static_cast<std::uint32_t>(text.text.size()));
       proposal.add(options_.end_token, text.pieces.back().probability,
-                   kPieceRates + 2 * static_cast<std::size_t>(PieceKind::kEnd), Source::kSchema);
+                   kPieceRates + kNumOrigins * static_cast<std::size_t>(PieceKind::kEnd),
+                   Source::kSchema);
     } else if (!text.ends_answer && !path.tokens.empty()) {
       proposal.claimed.back() *= kUnstable;
     }
@@ -290,10 +302,9 @@ void Drafter::prepare() {
 }
 
 void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
-                                    std::size_t first_rate, int base) {
-  const std::size_t own = base < 0 ? 0 : main_path_.tokens.size();
+                                    std::size_t first_rate, int base, std::size_t own) {
   if (base >= 0) {
-    std::span<const TokenId> path = main_path_.tokens;
+    std::span<const TokenId> path = std::span(main_path_.tokens).first(own);
     if (path.size() > kMaxMatch) {
       path = path.last(kMaxMatch);
       cursor = {};
@@ -318,14 +329,22 @@ void Drafter::propose_continuations(const SuffixIndex& index, SuffixIndex::Curso
   }
 }
 
-// Looks for continuations of the committed text, or of that text with the whole of proposal `base`,
-// the main path, behind it.
-void Drafter::propose_retrieval(int base) {
-  if (options_.lookup) propose_continuations(text_, text_.tail(), kLookupRates, base);
+// Looks for continuations of the committed text, or of that text with `own` tokens of proposal
+// `base`, the main path, behind it.
+void Drafter::propose_retrieval(int base, std::size_t own) {
+  if (options_.lookup) propose_continuations(text_, text_.tail(), kLookupRates, base, own);
   if (!options_.retrieval) return;
   memory_->with_stores([&](const SuffixIndex& index, const TokenRecycler&) {
-    propose_continuations(index, memory_cursor_, kRetrievalRates, base);
+    propose_continuations(index, memory_cursor_, kRetrievalRates, base, own);
   });
+}
+
+// Returns the number of tokens of the main path behind which earlier text is asked how it goes on:
+// up to a value that is only guessed, or to the end of a path behind which more must come.
+std::size_t Drafter::num_sure(const Proposal& main) const {
+  const auto guess = std::ranges::find(main.sources, Source::kSpan);
+  if (guess != main.sources.end()) return static_cast<std::size_t>(guess - main.sources.begin());
+  return texts_[0].ends_answer ? 0 : main_path_.tokens.size();
 }
 
 void Drafter::propose_recycler() {
@@ -386,8 +405,11 @@ const DraftTree& Drafter::propose(int budget) {
     const auto main = static_cast<int>(num_proposals_);
     main_path_.clear();
     if (options_.schema) propose_text();
-    propose_retrieval(-1);
-    if (!main_path_.tokens.empty() && !texts_[0].ends_answer) propose_retrieval(main);
+    propose_retrieval(-1, 0);
+    if (!main_path_.tokens.empty()) {
+      const std::size_t own = num_sure(proposals_[static_cast<std::size_t>(main)]);
+      if (own > 0) propose_retrieval(main, own);
+    }
     if (options_.recycler) propose_recycler();
     for (std::size_t i = 0; i < num_proposals_; ++i) insert(proposals_[i]);
   }

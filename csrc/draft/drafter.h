@@ -28,6 +28,7 @@ namespace ooospec {
 struct DrafterOptions {
   bool schema = true;      // what format and schema force or suggest; needs tools
   bool hint = true;        // what the sidecar says; needs schema
+  bool span = true;        // values that stand in the request; needs schema
   bool lookup = true;      // continuations found in the prompt and the answer so far
   bool retrieval = true;   // continuations found in earlier answers
   bool recycler = true;    // successors seen before
@@ -47,6 +48,9 @@ class Drafter {
   // Sets the prompt; its last token is node 0 until something is committed. Raises
   // std::invalid_argument when empty.
   void begin(std::span<const TokenId> prompt);
+
+  // Sets the text of the request, in which values may stand: what the user said, oldest first.
+  void read_request(std::string_view text);
 
   // Takes up what the sidecar said of one slot: tool and parameter are numbers in the ToolSet, text
   // is a tool name or a compact JSON value. Returns false, and changes nothing, for a slot that
@@ -118,9 +122,10 @@ class Drafter {
   void rehearse(std::span<const TokenId> tokens);
   void rehearse_ends();
   void rehearse_first_tokens();
-  void propose_retrieval(int base);
+  std::size_t num_sure(const Proposal& main) const;
+  void propose_retrieval(int base, std::size_t own);
   void propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
-                             std::size_t first_rate, int base);
+                             std::size_t first_rate, int base, std::size_t own);
   void propose_recycler();
   void label_text(const TextPath& text, Proposal& proposal) const;
   void insert(Proposal& proposal);
@@ -134,6 +139,7 @@ class Drafter {
   DrafterOptions options_;
   PathTokenizer tokenizer_;
   CallReader reader_;
+  std::unique_ptr<RequestSpans> spans_;
   CallWriter writer_;
   std::vector<StyleGuess> styles_;
   std::vector<Slots> slots_;

@@ -353,6 +353,12 @@ class CallWriter:
         max_bytes: int = 4096,
     ) -> list[TextPath]: ...
 
+class RequestSpans:
+    """What of a request a value is likely to be: call/request_spans.h. Not thread-safe."""
+
+    def __init__(self, tools: ToolSet, request: str) -> None: ...
+    def of(self, tools: ToolSet, tool: int, parameter: int) -> list[tuple[str, float]]: ...
+
 def render_calls(calls: list[tuple[str, str]], style: CallStyle) -> str: ...
 
 class SuffixIndex:
@@ -445,6 +451,7 @@ class Drafter:
         *,
         schema: bool = True,
         hint: bool = True,
+        span: bool = True,
         lookup: bool = True,
         retrieval: bool = True,
         recycler: bool = True,
@@ -452,6 +459,7 @@ class Drafter:
         end_token: int = -1,
     ) -> None: ...
     def begin(self, prompt: Sequence[int]) -> None: ...
+    def read_request(self, text: str) -> None: ...
     def offer_hint(
         self, kind: HintKind, call: int, tool: int, parameter: int, text: str
     ) -> bool: ...

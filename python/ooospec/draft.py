@@ -47,6 +47,18 @@ def new_memory(text: TargetText, max_bytes: int = MEMORY_BYTES) -> _C.DraftMemor
     return _C.DraftMemory(vocab_size=len(text.vocab), max_bytes=max_bytes, styles=list(text.styles))
 
 
+def request_text(messages: Sequence[dict[str, Any]]) -> str:
+    """Returns what the dialogue says, but for the system's part: where values may stand."""
+    texts = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "system" or content is None:
+            continue
+        parts = [{"text": content}] if isinstance(content, str) else content
+        texts += [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    return "\n".join(texts)
+
+
 class DraftStore:
     """What drafting learns about one target, apart for each method and tenant.
 
@@ -110,12 +122,15 @@ class Drafter:
             self.text.encode,
             schema=method.schema,
             hint=method.hint,
+            span=method.span,
             lookup=method.lookup,
             retrieval=method.retrieval,
             recycler=method.recycler,
             end_token=self.text.end_token,
         )
         self.core.begin(self.prompt)
+        if method.span:
+            self.core.read_request(request_text(self.messages))
         if self.costs_us is not None:
             self.core.set_costs(list(self.costs_us))
         request = SourceRequest(self.prompt, self.messages, self.tools, self.text.tokenizer)

@@ -14,6 +14,7 @@ class Method:
 
     schema: what the call's format and the tools' schemas force or suggest.
     hint: what the sidecar says (needs schema, which writes it out).
+    span: values that stand in the request, where no hint is right (needs schema).
     lookup: continuations found in the prompt and in the answer so far.
     retrieval: continuations found in earlier answers.
     recycler: successors that the target ranked high before.
@@ -22,6 +23,7 @@ class Method:
     name: str
     schema: bool = False
     hint: bool = False
+    span: bool = False
     lookup: bool = False
     retrieval: bool = False
     recycler: bool = False
@@ -32,8 +34,11 @@ METHODS = {
     for method in (
         Method("ar"),
         Method("pld", lookup=True),
-        Method("toolspec", schema=True, lookup=True, retrieval=True, recycler=True),
-        Method("ooo", schema=True, hint=True, lookup=True, retrieval=True, recycler=True),
+        Method("span", schema=True, span=True),
+        Method("toolspec", schema=True, span=True, lookup=True, retrieval=True, recycler=True),
+        Method(
+            "ooo", schema=True, hint=True, span=True, lookup=True, retrieval=True, recycler=True
+        ),
     )
 }
 

@@ -15,6 +15,7 @@ COLOURS = {
     "hint": "green",
     "retrieval": "yellow",
     "recycler": "magenta",
+    "span": "bright_green",
     "external": "cyan",
 }
 MEANINGS = {
@@ -23,6 +24,7 @@ MEANINGS = {
     "hint": "hint of the sidecar",
     "retrieval": "found in prompt or earlier answers",
     "recycler": "successor seen before",
+    "span": "value found in the request",
     "external": "source of your own",
 }
 
