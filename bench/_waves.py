@@ -7,6 +7,7 @@ off after as many tokens as asked for. What is computed for it is what a real an
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -33,7 +34,7 @@ def make_runner(model: Any, num_steps: int) -> GraphWaveRunner:
     backend = FusedBackend(model)
     backend.eos_ids = frozenset()
     builder: Any = Pieces(backend.decodable)
-    return GraphWaveRunner(backend, builder, max_value_tokens=num_steps)
+    return GraphWaveRunner(backend, builder, max_value_tokens=num_steps, likely_within=math.inf)
 
 
 def make_prompt(num_tokens: int, num_slots: int, vocab: int, rng: random.Random) -> WavePrompt:

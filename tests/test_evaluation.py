@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -89,7 +90,9 @@ def test_the_baseline_takes_the_name_with_most_words_of_the_dialogue_and_null() 
 
 def test_what_a_sidecar_says_is_gathered_from_its_ring() -> None:
     config = SidecarConfig(trained_model(), tokenizer=tiny_tokenizer(), wave="always")
-    config = SidecarConfig(**{**vars(config), "examples": False, "device": "cpu"})
+    config = SidecarConfig(
+        **{**vars(config), "examples": False, "device": "cpu", "likely_within": math.inf}
+    )
     sidecar = open_sidecar(config)
     try:
         for request_id in (5, 6):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -50,7 +51,7 @@ def wandering() -> FusedBackend:
 def make(kind: Callable[..., Any], backend: FusedBackend, **settings: Any) -> Any:
     limit = backend.context_limit
     builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=False)
-    return kind(backend, builder, **settings)
+    return kind(backend, builder, **{"likely_within": math.inf} | settings)
 
 
 def test_a_trained_sidecar_says_what_it_learnt(trained: FusedBackend) -> None:
@@ -89,6 +90,18 @@ def test_it_says_what_the_wave_in_python_says(
     if num_rows < 10 * num_tools:  # the likeliest function first
         first = [a.tool for a in report.answers[1 : 1 + num_rows // 2]]
         assert set(first) <= {hints[0][1], *[a.tool for a in told.answers[1 : 1 + num_rows]]}
+
+
+@pytest.mark.parametrize("num_rows", [1, 32])
+def test_functions_that_are_unlikely_are_not_asked_about(
+    trained: FusedBackend, num_rows: int
+) -> None:
+    runner = make(GraphWaveRunner, trained, num_rows=num_rows, likely_within=7.0)
+    hints, report = run_wave(runner, runner.builder.build(MESSAGES, TOOLS))
+    assert values(hints) == {slot: text for slot, text in HINTS.items() if slot[0] == FUNCTION}
+    assert hints[-1] == (HintKind.END, 0, 0, "")
+    assert (report.num_slots, report.num_sent, report.num_unsaid) == (7, 4, 3)
+    assert num_held(runner) == 0
 
 
 def test_slots_wait_for_rows_by_the_likelihood_of_their_function(trained: FusedBackend) -> None:
@@ -272,6 +285,7 @@ def core_wave(chunk: dict[str, Any], rows: dict[str, Any], num_lanes: int) -> _C
         eos_ids=[8],
         max_value_tokens=2,
         num_lanes=num_lanes,
+        likely_within=7.0,
         chunk=chunk,
         rows=rows,
         asks=[],

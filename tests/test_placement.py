@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import signal
@@ -45,7 +46,9 @@ def folder(model: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
 def config(source: Any, **settings: Any) -> SidecarConfig:
     tokenizer = None if isinstance(source, str) else tiny_tokenizer()
     return SidecarConfig(
-        source, tokenizer=tokenizer, **({"examples": False, "wave": "always"} | settings)
+        source,
+        tokenizer=tokenizer,
+        **({"examples": False, "wave": "always", "likely_within": math.inf} | settings),
     )
 
 

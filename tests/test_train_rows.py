@@ -90,6 +90,16 @@ def test_what_a_teacher_wrote_goes_before_the_reference() -> None:
     assert second == extra
 
 
+def test_functions_that_are_not_called_can_be_left_out() -> None:
+    made = make_example(builder(), REQUEST, others=False)
+    assert [row.kind for row in made.rows] == [
+        "function", "null", "argument", "argument", "null", "call"
+    ]  # fmt: skip
+    assert [
+        row.kind for row in make_example(builder(), {**REQUEST, "calls": []}, others=False).rows
+    ] == ["function"]
+
+
 def test_values_that_a_wave_cannot_write_make_no_row() -> None:
     long = {"name": "get_weather", "arguments": {"days": 3, "city": "Zürich " * 400}}
     kinds = [kind for kind, _ in shown({**REQUEST, "calls": [long]})]

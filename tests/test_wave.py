@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ def make_runner(model: Any, *, chunk: int = 64, **settings: Any) -> WaveRunner:
     backend = load_backend(model, tokenizer=tiny_tokenizer(), chunk=chunk)
     limit = backend.context_limit
     builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=False)
-    return WaveRunner(backend, builder, **settings)
+    return WaveRunner(backend, builder, **{"likely_within": math.inf} | settings)
 
 
 def run_wave(
@@ -157,6 +158,18 @@ def test_a_trained_sidecar_says_what_it_learnt_and_ends(runner: WaveRunner) -> N
     assert values(hints[1:-1]) == HINTS
     assert report.outcome == "done"
     assert (report.num_slots, report.num_sent, report.num_unsaid) == (7, 6, 1)
+
+
+@pytest.mark.parametrize("num_rows", [1, 32])
+def test_functions_that_are_unlikely_are_not_asked_about(trained: Any, num_rows: int) -> None:
+    runner = make_runner(trained, num_rows=num_rows, likely_within=7.0)
+    hints, report = run_wave(runner, runner.builder.build(MESSAGES, TOOLS))
+    wanted = {slot: text for slot, text in HINTS.items() if slot[0] == FUNCTION}
+    assert values(hints) == wanted
+    assert hints[-1] == (HintKind.END, 0, 0, "")
+    assert (report.num_slots, report.num_sent, report.num_unsaid) == (7, 4, 3)
+    assert num_held(runner) == 0
+    runner.backend.close()
 
 
 def test_slots_wait_for_rows_by_the_likelihood_of_their_function(trained: Any) -> None:

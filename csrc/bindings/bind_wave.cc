@@ -81,8 +81,9 @@ struct CallableLauncher {
 class BoundWave {
  public:
   BoundWave(std::shared_ptr<Vocab> vocab, std::vector<TokenId> eos_ids, int max_value_tokens,
-            int num_lanes, Arrays chunk, Arrays rows, std::vector<Arrays> asks,
-            std::int64_t spare_slot, int page_size, std::variant<Address, py::function> launcher)
+            int num_lanes, double likely_within, Arrays chunk, Arrays rows,
+            std::vector<Arrays> asks, std::int64_t spare_slot, int page_size,
+            std::variant<Address, py::function> launcher)
       : chunk_(std::move(chunk)), rows_(std::move(rows)), asks_(std::move(asks)) {
     OOOSPEC_REQUIRE(page_size >= 1, "page_size: expected at least 1, got ", page_size);
     OOOSPEC_REQUIRE(num_lanes >= 1, "num_lanes: expected at least 1, got ", num_lanes);
@@ -117,7 +118,7 @@ class BoundWave {
       calls = {&callable_, &CallableLauncher::launch};
     }
     wave_ = std::make_unique<Wave>(std::move(vocab), std::move(eos_ids), max_value_tokens,
-                                   num_lanes, buffers, calls);
+                                   num_lanes, likely_within, buffers, calls);
   }
 
   WaveResult run(const WaveRequest& request, HintRing& ring) {
@@ -225,10 +226,11 @@ void bind_wave(py::module_& module) {
       });
 
   py::class_<BoundWave> wave(module, "Wave");
-  wave.def(py::init<std::shared_ptr<Vocab>, std::vector<TokenId>, int, int, Arrays, Arrays,
+  wave.def(py::init<std::shared_ptr<Vocab>, std::vector<TokenId>, int, int, double, Arrays, Arrays,
                     std::vector<Arrays>, std::int64_t, int, std::variant<Address, py::function>>(),
-           py::kw_only(), "vocab"_a, "eos_ids"_a, "max_value_tokens"_a, "num_lanes"_a, "chunk"_a,
-           "rows"_a, "asks"_a, "spare_slot"_a, "page_size"_a, "launcher"_a)
+           py::kw_only(), "vocab"_a, "eos_ids"_a, "max_value_tokens"_a, "num_lanes"_a,
+           "likely_within"_a, "chunk"_a, "rows"_a, "asks"_a, "spare_slot"_a, "page_size"_a,
+           "launcher"_a)
       .def("run", &BoundWave::run, "request"_a, "ring"_a)
       .def("cancel", [](BoundWave& self) { self.wave().cancel(); })
       .def("reset", [](BoundWave& self) { self.wave().reset(); });

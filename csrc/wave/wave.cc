@@ -165,20 +165,38 @@ class WaveRun {
     chosen_ = request_.options[static_cast<std::size_t>(best)].tool;
     const bool sent = ring_.try_push(request_.request_id, HintKind::kFunction, 0, chosen_, 0, "");
     result_.answers.push_back({now_ns(), HintKind::kFunction, chosen_, 0, sent});
+    drop_unlikely(scores, scores[static_cast<std::size_t>(best)] - wave_.likely_within_);
     if (!all_fit) sort_waiting(scores);
     admits_ = true;
     take();
   }
 
+  // The log probability of a slot's function; 0 where it is no option.
+  double score(const WaveSlot* slot, const std::vector<double>& scores) const {
+    const auto option =
+        std::find_if(request_.options.begin(), request_.options.end(),
+                     [&](const WaveOption& option) { return option.tool == slot->tool; });
+    if (option == request_.options.end()) return 0.0;
+    return scores[static_cast<std::size_t>(option - request_.options.begin())];
+  }
+
+  // Ends the branches of functions that score below `least`, and asks for no more of them.
+  void drop_unlikely(const std::vector<double>& scores, double least) {
+    const std::size_t before = active_.size() + waiting_.size() - next_;
+    std::erase_if(active_, [&](const Branch& branch) {
+      if (score(branch.slot, scores) >= least) return false;
+      free_lanes_.push_back(branch.lane);
+      return true;
+    });
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(next_));
+    next_ = 0;
+    std::erase_if(waiting_, [&](const WaveSlot* slot) { return score(slot, scores) < least; });
+    result_.num_unsaid += static_cast<int>(before - active_.size() - waiting_.size());
+  }
+
   void sort_waiting(const std::vector<double>& scores) {
     const auto key = [&](const WaveSlot* slot) {
-      const auto option =
-          std::find_if(request_.options.begin(), request_.options.end(),
-                       [&](const WaveOption& option) { return option.tool == slot->tool; });
-      const bool known = option != request_.options.end();
-      const auto idx = static_cast<std::size_t>(option - request_.options.begin());
-      return std::tuple(known ? -scores[idx] : 0.0, slot->tool, !slot->is_required,
-                        slot->parameter);
+      return std::tuple(-score(slot, scores), slot->tool, !slot->is_required, slot->parameter);
     };
     std::vector<std::pair<decltype(key(nullptr)), const WaveSlot*>> keyed;
     for (const WaveSlot* slot : waiting_) keyed.emplace_back(key(slot), slot);
@@ -420,17 +438,19 @@ class WaveRun {
 };
 
 Wave::Wave(std::shared_ptr<const Vocab> vocab, std::vector<TokenId> eos_ids, int max_value_tokens,
-           int num_lanes, const WaveBuffers& buffers, Launcher launcher)
+           int num_lanes, double likely_within, const WaveBuffers& buffers, Launcher launcher)
     : vocab_(std::move(vocab)),
       eos_ids_(std::move(eos_ids)),
       max_value_tokens_(max_value_tokens),
       num_lanes_(num_lanes),
+      likely_within_(likely_within),
       buffers_(buffers),
       launcher_(launcher) {
   OOOSPEC_REQUIRE(max_value_tokens >= 1, "max_value_tokens: expected at least 1, got ",
                   max_value_tokens);
   OOOSPEC_REQUIRE(num_lanes >= 1 && num_lanes < buffers.rows.num_sequences,
                   "num_lanes: expected 1 to ", buffers.rows.num_sequences - 1, ", got ", num_lanes);
+  OOOSPEC_REQUIRE(likely_within >= 0, "likely_within: expected at least 0, got ", likely_within);
   OOOSPEC_REQUIRE(num_lanes < buffers.rows.num_rows && buffers.rows.num_rows <= 64,
                   "rows: expected more than ", num_lanes, " and at most 64, got ",
                   buffers.rows.num_rows);

@@ -93,7 +93,8 @@ struct WaveAnswer {
   bool sent;
 };
 
-// num_unsaid: nulls for parameters of functions that were not chosen, which are not worth a record.
+// num_unsaid: slots that are not worth a record: nulls of functions that were not chosen, and all
+// of functions that are unlikely.
 struct WaveResult {
   bool cancelled = false;
   int num_sent = 0;
@@ -109,10 +110,11 @@ class Wave {
   static constexpr int kMaxSlots = 256;  // asked for; those of the least likely functions are not
 
   // eos_ids: end an answer. num_lanes: branches that advance together; at most sequences - 1 of
-  // buffers.rows.
+  // buffers.rows. likely_within: a function is asked about if the log probability of its name is
+  // at most so much below the best.
   // Raises std::invalid_argument for counts below one or sequences that are too few.
   Wave(std::shared_ptr<const Vocab> vocab, std::vector<TokenId> eos_ids, int max_value_tokens,
-       int num_lanes, const WaveBuffers& buffers, Launcher launcher);
+       int num_lanes, double likely_within, const WaveBuffers& buffers, Launcher launcher);
 
   // Answers every slot. The last record is END, or ERROR where a slot had no valid answer or was
   // not asked.
@@ -131,6 +133,7 @@ class Wave {
   std::vector<TokenId> eos_ids_;
   int max_value_tokens_;
   int num_lanes_;
+  double likely_within_;
   WaveBuffers buffers_;
   Launcher launcher_;
   std::atomic<bool> cancelled_{false};

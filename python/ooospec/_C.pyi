@@ -560,6 +560,7 @@ class Wave:
         eos_ids: Sequence[int],
         max_value_tokens: int,
         num_lanes: int,
+        likely_within: float,
         chunk: Mapping[str, npt.NDArray[Any]],
         rows: Mapping[str, npt.NDArray[Any]],
         asks: Sequence[Mapping[str, npt.NDArray[Any]]],

@@ -2,6 +2,7 @@
 #include "wave/wave.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -191,6 +192,7 @@ std::shared_ptr<const ooospec::Vocab> digits() {
 }
 
 constexpr int kMaxValueTokens = 6;
+constexpr double kAll = std::numeric_limits<double>::infinity();  // ask about all functions
 
 // A request of tools with two slots each: the question of slot s ends with digit 9 - s % 4, so that
 // its answer is the digits behind that.
@@ -247,7 +249,7 @@ TEST(every_slot_gets_its_answer_whatever_lanes_and_prefix) {
         Model model(num_lanes);
         const WaveRequest request = make_request(num_tools, num_prefix, num_lanes, model);
         HintRing ring;
-        Wave wave(digits(), {}, kMaxValueTokens, num_lanes, model.buffers, model.launcher());
+        Wave wave(digits(), {}, kMaxValueTokens, num_lanes, kAll, model.buffers, model.launcher());
         const WaveResult result = wave.run(request, ring);
         const std::vector<std::string> found = hints(ring);
         EXPECT_EQ(found.front(), "1:" + std::to_string(num_tools - 1) + ".0");
@@ -277,7 +279,7 @@ TEST(many_questions_go_in_one_wide_launch) {
   Model model(7);
   const WaveRequest request = make_request(6, 9, 7, model);
   HintRing ring;
-  Wave wave(digits(), {}, kMaxValueTokens, 7, model.buffers, model.launcher());
+  Wave wave(digits(), {}, kMaxValueTokens, 7, kAll, model.buffers, model.launcher());
   const WaveResult result = wave.run(request, ring);
   EXPECT(std::count(model.programs.begin(), model.programs.end(), WaveProgram::kAsk) > 0);
   for (const ooospec::WaveStep& step : result.steps) EXPECT(step.num_rows <= kParts * kRows);
@@ -287,12 +289,13 @@ TEST(a_failure_and_an_end_at_any_launch) {
   Model counted(3);
   const WaveRequest plain = make_request(3, 9, 3, counted);
   HintRing ring;
-  Wave(digits(), {}, kMaxValueTokens, 3, counted.buffers, counted.launcher()).run(plain, ring);
+  Wave(digits(), {}, kMaxValueTokens, 3, kAll, counted.buffers, counted.launcher())
+      .run(plain, ring);
   for (std::size_t at = 1; at <= counted.programs.size(); ++at) {
     for (const bool cancels : {false, true}) {
       Model model(3);
       const WaveRequest request = make_request(3, 9, 3, model);
-      Wave wave(digits(), {}, kMaxValueTokens, 3, model.buffers, model.launcher());
+      Wave wave(digits(), {}, kMaxValueTokens, 3, kAll, model.buffers, model.launcher());
       model.fails_at = at;
       model.cancels = cancels ? &wave : nullptr;
       if (cancels) {
@@ -306,7 +309,7 @@ TEST(a_failure_and_an_end_at_any_launch) {
   Model model(3);
   model.blind = true;
   const WaveRequest request = make_request(3, 9, 3, model);
-  Wave wave(digits(), {}, kMaxValueTokens, 3, model.buffers, model.launcher());
+  Wave wave(digits(), {}, kMaxValueTokens, 3, kAll, model.buffers, model.launcher());
   EXPECT_THROWS(wave.run(request, ring), std::runtime_error, "no usable logits");
 }
 
@@ -320,7 +323,7 @@ TEST(an_end_of_sequence_and_a_limit_end_an_answer) {
         std::tuple(5, std::vector<TokenId>{}, std::vector<std::string>{"6789"}),
         std::tuple(6, std::vector<TokenId>{8}, std::vector<std::string>{"67", "567"})}) {
     HintRing ring;
-    Wave wave(digits(), eos, limit, 3, model.buffers, model.launcher());
+    Wave wave(digits(), eos, limit, 3, kAll, model.buffers, model.launcher());
     const WaveResult result = wave.run(request, ring);
     EXPECT_EQ(result.num_sent, expected.size());
     const std::vector<std::string> found = hints(ring);

@@ -90,6 +90,10 @@ def train(
             help="Ask too for what follows the first reference call.", rich_help_panel=RUN
         ),
     ] = True,
+    others: Annotated[
+        bool,
+        typer.Option(help="Ask for null as the value of what is not called.", rich_help_panel=RUN),
+    ] = False,
     evaluations: Annotated[
         int, typer.Option(help="On the dev split, an epoch.", rich_help_panel=RUN)
     ] = 8,
@@ -136,6 +140,7 @@ def train(
             pass_tokens=pass_tokens or (16384 if on_gpu else 2048),
             max_tokens=max_tokens,
             steps=steps,
+            others=others,
             dev_share=dev_share,
             num_evaluations=evaluations,
             patience=patience,

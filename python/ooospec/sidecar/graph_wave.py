@@ -19,7 +19,15 @@ from ooospec.kv import PrefixCache, Sequence
 from ooospec.sidecar.policy import Work
 from ooospec.sidecar.prompt import PromptBuilder, WavePrompt
 from ooospec.sidecar.value import value_schema
-from ooospec.sidecar.wave import MAX_TOKENS, MAX_VALUE_TOKENS, NUM_ROWS, Answered, Step, WaveReport
+from ooospec.sidecar.wave import (
+    LIKELY_WITHIN,
+    MAX_TOKENS,
+    MAX_VALUE_TOKENS,
+    NUM_ROWS,
+    Answered,
+    Step,
+    WaveReport,
+)
 
 QUESTION_TOKENS = 80  # that the pool has room for in every lane; longer ones make for fewer lanes
 
@@ -39,8 +47,11 @@ class GraphWaveRunner:
         *,
         num_rows: int = NUM_ROWS,
         max_value_tokens: int = MAX_VALUE_TOKENS,
+        likely_within: float = LIKELY_WITHIN,
     ) -> None:
         """builder: of the backend's tokenizer. num_rows: branches that advance together, 1 to 63.
+
+        likely_within: as for WaveRunner.
 
         On a GPU, captures the graphs. Raises ValueError for counts out of range, ImportError on a
         GPU where the package was built without nvcc.
@@ -65,6 +76,7 @@ class GraphWaveRunner:
             eos_ids=sorted(backend.eos_ids),
             max_value_tokens=max_value_tokens,
             num_lanes=num_rows,
+            likely_within=likely_within,
             chunk=self._programs.chunk,
             rows=self._programs.rows,
             asks=self._programs.asks,

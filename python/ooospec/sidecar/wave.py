@@ -29,6 +29,7 @@ from ooospec.sidecar.value import value_schema
 
 NUM_ROWS = 32  # branches that advance together
 MAX_VALUE_TOKENS = 48
+LIKELY_WITHIN = 7.0  # the sidecar's name of a function against its likeliest; about 1 in 1,100
 MAX_SLOTS = 256  # asked for in one wave; those of the least likely functions are left out
 MAX_TOKENS = 8192  # of a branch; less where the context of the model is shorter
 
@@ -63,8 +64,8 @@ class WaveReport:
     """What a wave did. outcome: "done", "cancelled", "skipped", or "failed: ..."; times as in Step.
 
     reason: why it started, or did not. Slots: num_sent went out as values, num_unsaid are nulls of
-    functions that were not chosen, which are not worth a record, num_invalid are no values of their
-    schema. answers: in the order in which they came.
+    functions that were not chosen, and all of unlikely ones, which are not worth a record,
+    num_invalid are no values of their schema. answers: in the order in which they came.
     """
 
     request_id: int
@@ -109,10 +110,12 @@ class WaveRunner:
         *,
         num_rows: int = NUM_ROWS,
         max_value_tokens: int = MAX_VALUE_TOKENS,
+        likely_within: float = LIKELY_WITHIN,
     ) -> None:
         """builder: of the backend's tokenizer. num_rows: branches that advance together.
 
-        Raises ValueError for counts below one.
+        likely_within: a function is asked about if the log probability of its name is at most so
+        much below the best. Raises ValueError for counts below one.
         """
         if num_rows < 1 or max_value_tokens < 1:
             raise ValueError(
@@ -123,6 +126,7 @@ class WaveRunner:
         self.builder = builder
         self.num_rows = num_rows
         self.max_value_tokens = max_value_tokens
+        self.likely_within = likely_within
         branches = num_rows * (2 * max_value_tokens + 64)
         self.pool = backend.new_pool(2 * min(backend.context_limit, MAX_TOKENS) + branches)
         self.prefixes = PrefixCache(self.pool, backend.chunk)
@@ -241,8 +245,15 @@ class _Wave:
         self._chosen = max(scores, key=lambda answer: scores[answer])
         tool = _C.HintRecord.NO_TOOL if self._chosen is None else self._chosen
         self._answered(_C.HintKind.FUNCTION, tool, 0, "")
+        least = max(scores.values()) - self._runner.likely_within
+        likely = [slot for slot in self._waiting if scores[slot.tool] >= least]
+        dropped = [branch for branch in self._active if scores[branch.slot.tool] < least]
+        for branch in dropped:
+            branch.sequence.release()
+        self._active = [branch for branch in self._active if scores[branch.slot.tool] >= least]
+        self._report.num_unsaid += len(self._waiting) - len(likely) + len(dropped)
         order = sorted(
-            self._waiting,
+            likely,
             key=lambda slot: (-scores[slot.tool], slot.tool, not slot.required, slot.parameter),
         )
         self._waiting = deque(order[:MAX_SLOTS])

@@ -19,7 +19,7 @@ from ooospec.backends.load import load_backend
 from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder
-from ooospec.sidecar.wave import MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
+from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
 
 logger = logging.getLogger("ooospec.sidecar")
 
@@ -36,8 +36,9 @@ class SidecarConfig:
     priority than the target's, run without the GIL; or a process of its own. adapter: folder of a
     PEFT adapter made for it. examples: worked examples in the prompt; None: unless there is an
     adapter. wave: whether waves start: "auto" (where they pay), "always", "never". device, dtype:
-    as for a target. num_rows: branches that advance together. num_threads: cores for its products
-    on a CPU; None: as torch has it.
+    as for a target. num_rows: branches that advance together. likely_within: a function is asked
+    about if the log probability of its name is at most so much below the best. num_threads: cores
+    for its products on a CPU; None: as torch has it.
 
     Raises ValueError for values out of range.
     """
@@ -51,6 +52,7 @@ class SidecarConfig:
     device: str | None = None
     dtype: str | None = None
     num_rows: int = NUM_ROWS
+    likely_within: float = LIKELY_WITHIN
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -159,10 +161,11 @@ class Worker:
             examples = config.adapter is None if config.examples is None else config.examples
             limit = min(backend.context_limit, MAX_TOKENS)
             builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
+            how: Any = {"num_rows": config.num_rows, "likely_within": config.likely_within}
             if isinstance(backend, FusedBackend):
-                self._runner = GraphWaveRunner(backend, builder, num_rows=config.num_rows)
+                self._runner = GraphWaveRunner(backend, builder, **how)
             else:
-                self._runner = WaveRunner(backend, builder, num_rows=config.num_rows)
+                self._runner = WaveRunner(backend, builder, **how)
             costs = None
             if config.wave == "auto":
                 costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))

@@ -16,10 +16,11 @@ class TrainConfig:
     where, rank, alpha, dropout: of LoRA; see attach_lora. step_requests: requests a step of AdamW;
     pass_tokens: of a forward pass, padding included (a longer request goes alone). max_tokens: of a
     prompt with its longest answer. steps: also train on what follows the first call of a request;
-    see further_on. dev_share: of the requests of each source; patience: evaluations
-    without a better dev loss before it stops. num_evaluations: an epoch. rows: "branches" shares
-    the prefix of a request, "separate" does not, "auto" shares it where the model can. seed: of
-    weights, order, dropout and split.
+    see further_on. others: also on parameters of functions that are not called, whose value is
+    null; without, a value is what it would be if its function were called. dev_share: of the
+    requests of each source; patience: evaluations without a better dev loss before it stops.
+    num_evaluations: an epoch. rows: "branches" shares the prefix of a request, "separate" does not,
+    "auto" shares it where the model can. seed: of weights, order, dropout and split.
 
     Raises ValueError for values out of range.
     """
@@ -35,6 +36,7 @@ class TrainConfig:
     pass_tokens: int = 8192
     max_tokens: int = 4096
     steps: bool = True
+    others: bool = False
     dev_share: float = 0.05
     num_evaluations: int = 8
     patience: int = 4

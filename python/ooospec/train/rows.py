@@ -62,10 +62,13 @@ class Example:
         return len(self.prefix) + sum(row.num_tokens for row in self.rows)
 
 
-def make_example(builder: PromptBuilder, request: Mapping[str, Any]) -> Example:
-    """Returns the rows of a request: the function or `none`; of every parameter of every function
-    the value, or null where the call leaves it out; the whole call. Raises BadRow.
+def make_example(
+    builder: PromptBuilder, request: Mapping[str, Any], *, others: bool = True
+) -> Example:
+    """Returns the rows of a request: the function or `none`; of every parameter the value, or null
+    where the call leaves it out; the whole call. Raises BadRow.
 
+    others: with parameters of functions that are not called, whose value is null.
     Values longer than a wave writes, and calls longer than MAX_CALL_TOKENS, make no row.
     """
     wanted = label(request)
@@ -80,6 +83,8 @@ def make_example(builder: PromptBuilder, request: Mapping[str, Any]) -> Example:
         raise BadRow("the called tool found no room in the prompt")
     rows = [Row("function", prompt.question, prompt.options[wanted.tool])]
     for slot in prompt.slots:
+        if not others and slot.tool not in wanted.arguments:
+            continue
         name = list(parameters(tools[slot.tool]))[slot.parameter]
         value = wanted.arguments.get(slot.tool, {}).get(name)
         answer = builder.value_answer(value)
@@ -100,14 +105,14 @@ def make_example(builder: PromptBuilder, request: Mapping[str, Any]) -> Example:
 
 
 def make_examples(
-    builder: PromptBuilder, requests: Iterable[Mapping[str, Any]]
+    builder: PromptBuilder, requests: Iterable[Mapping[str, Any]], *, others: bool = True
 ) -> tuple[list[Example], Counter[str]]:
     """Returns the examples of `requests`, and how many were skipped, by reason."""
     examples: list[Example] = []
     skipped: Counter[str] = Counter()
     for request in requests:
         try:
-            examples.append(make_example(builder, request))
+            examples.append(make_example(builder, request, others=others))
         except BadRow as error:
             skipped[str(error)] += 1
     return examples, skipped

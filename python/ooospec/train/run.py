@@ -89,8 +89,8 @@ def open_run(
     reasons = Counter(skipped or {})
     valid = list(_valid(with_traces(requests, traces), reasons))
     split = split_by_tools(valid, config.dev_share, config.seed)
-    train, bad = make_examples(builder, split.train)
-    dev, bad_dev = make_examples(builder, split.dev)
+    train, bad = make_examples(builder, split.train, others=config.others)
+    dev, bad_dev = make_examples(builder, split.dev, others=config.others)
     reasons += bad + bad_dev
     if not train:
         raise InvalidRequest(f"requests: expected a row to train on, got none ({dict(reasons)})")
@@ -101,7 +101,8 @@ def open_run(
         recompute_layers(model)
     is_half = wanted == torch.bfloat16
     scorer = Scorer(model, autocast=wanted if is_half else None)
-    more, _ = make_examples(builder, further_on(split.train, config.seed) if config.steps else ())
+    later = further_on(split.train, config.seed) if config.steps else []
+    more, _ = make_examples(builder, later, others=config.others)
     trainer = Trainer(scorer, train + more, dev, config, folder)
     taken = estimate(model, trainer.train, config, shared=trainer.shared, half=is_half)
     why = "" if trainer.shared else scorer.why_not or "as told"
