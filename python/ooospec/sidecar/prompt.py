@@ -30,6 +30,7 @@ Message = Mapping[str, Any]
 Tool = Mapping[str, Any]
 
 NONE = "none"
+TRAINED = "trained_on_waves"  # in tokenizer_config.json of a model that was
 MIN_DIALOGUE_TOKENS = 64  # of the end of a dialogue; tools are shortened before it gets less
 _INSTRUCTIONS = (
     "Read the tools and the dialogue. Fill in the form for the next tool call: which function is "
@@ -173,6 +174,11 @@ class PromptBuilder:
                 kept[i] = tokens[i]
                 room -= len(tokens[i])
         return kept
+
+
+def was_trained(tokenizer: Any) -> bool:
+    """Returns whether a tokenizer's settings say that its model was trained on these prompts."""
+    return bool(getattr(tokenizer, "init_kwargs", {}).get(TRAINED))
 
 
 def _chat_frame(tokenizer: Any) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
 from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
-from ooospec.sidecar.prompt import PromptBuilder
+from ooospec.sidecar.prompt import PromptBuilder, was_trained
 from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
 
 logger = logging.getLogger("ooospec.sidecar")
@@ -35,10 +35,11 @@ class SidecarConfig:
     its tokenizer. placement: a thread of this process, whose launches on a GPU are graphs of lower
     priority than the target's, run without the GIL; or a process of its own. adapter: folder of a
     PEFT adapter made for it. examples: worked examples in the prompt; None: unless there is an
-    adapter. wave: whether waves start: "auto" (where they pay), "always", "never". device, dtype:
-    as for a target. num_rows: branches that advance together. likely_within: a function is asked
-    about if the log probability of its name is at most so much below the best. num_threads: cores
-    for its products on a CPU; None: as torch has it.
+    adapter, or the whole model was trained on these prompts. wave: whether waves start: "auto"
+    (where they pay), "always", "never". device, dtype: as for a target. num_rows: branches that
+    advance together. likely_within: a function is asked about if the log probability of its name is
+    at most so much below the best. num_threads: cores for its products on a CPU; None: as torch has
+    it.
 
     Raises ValueError for values out of range.
     """
@@ -158,7 +159,9 @@ class Worker:
                 dtype=config.dtype,
                 num_sequences=config.num_rows + 1,
             )
-            examples = config.adapter is None if config.examples is None else config.examples
+            examples = config.examples
+            if examples is None:
+                examples = config.adapter is None and not was_trained(backend.tokenizer)
             limit = min(backend.context_limit, MAX_TOKENS)
             builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
             how: Any = {"num_rows": config.num_rows, "likely_within": config.likely_within}

@@ -20,9 +20,14 @@ _DATED, _SYSTEM, _ONE_TEXT, _SHORT_ONE_TEXT = 0.4, 0.25, 0.5, 0.1
 
 
 def generate(
-    count: int, *, seed: int = 0, families: Seq[str] = (), held_out: bool = False
+    count: int,
+    *,
+    seed: int = 0,
+    families: Seq[str] = (),
+    held_out: bool = False,
+    first: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Yields `count` requests; row i is the same whatever the count.
+    """Yields `count` requests, from number `first` on; a number's is the same whatever the count.
 
     families: names from FAMILIES; none: all, by their weights. held_out: of the world for tests.
     Raises InvalidRequest for an unknown family or a negative count.
@@ -35,7 +40,7 @@ def generate(
             raise InvalidRequest(f"families: expected some of {known}, got {family!r}")
     names = sorted(set(families), key=list(FAMILIES).index) or list(FAMILIES)
     world = HELD_OUT if held_out else TRAIN
-    return (_row(seed, number, names, world) for number in range(count))
+    return (_row(seed, number, names, world) for number in range(first, first + count))
 
 
 def _row(seed: int, number: int, names: Seq[str], world: World) -> dict[str, Any]:

@@ -222,4 +222,6 @@ WORLD = World(
     reference=_REFERENCE,
     wording=held_out_wording.WORDING,
     markups=held_out_wording.MARKUPS,
+    modifiers=words("temporary|emergency|seasonal|verified|nearest|assigned|spare|initial"),
+    adjectives=words("guided|seaside|insured|northern|nightly|foreign"),
 )

@@ -249,9 +249,17 @@ class Pool:
         return rng.choice(self.texts)
 
 
-def code(*patterns: str) -> Callable[[Random], str]:
+def made_up(rng: Random) -> str:
+    """Returns a word that nobody has heard."""
+    return "".join(
+        rng.choice("bcdfghjklmnprstvwz") + rng.choice(("a", "e", "i", "o", "u", "ai", "el", "or"))
+        for _ in range(rng.randint(2, 3))
+    )
+
+
+def code(*patterns: str, mixed: float = 0.0) -> Callable[[Random], str]:
     """Returns a pool of codes: ^ stands for a capital, ? for a letter, # for a digit, % for a hex
-    digit, * for a letter or digit; anything else for itself.
+    digit, * for a letter or digit; anything else for itself. mixed: share of other patterns.
     """
     signs = {
         "^": "ABCDEFGHJKLMNPQRSTUVWXYZ",
@@ -262,7 +270,13 @@ def code(*patterns: str) -> Callable[[Random], str]:
     }
 
     def pool(rng: Random) -> str:
-        pattern = rng.choice(patterns)
+        pattern = _mixed(rng) if rng.random() < mixed else rng.choice(patterns)
         return "".join(rng.choice(signs[sign]) if sign in signs else sign for sign in pattern)
 
     return pool
+
+
+def _mixed(rng: Random) -> str:
+    """Returns a pattern of two to four groups of one sign each."""
+    groups = [rng.choice("^^?##%*") * rng.randint(1, 5) for _ in range(rng.randint(2, 4))]
+    return rng.choice(("", "-", "_", "/", ".", ":")).join(groups)

@@ -13,6 +13,9 @@ from ooospec.synth.world import Entity, Parameter, Provider, Verb, World
 Case = Literal["snake", "camel", "pascal"]
 
 
+_INVENTED, _QUALIFIED = 0.06, 0.22  # shares of words
+
+
 @dataclass(frozen=True)
 class Style:
     """How the schemas of a request are written. described: share of texts that are there."""
@@ -43,18 +46,25 @@ class Slot:
 
 @dataclass(frozen=True)
 class Task:
-    """A call that somebody wants. do, thing: how people say it; key: what it does to what."""
+    """A call that somebody wants. key: what it does to what; entity: None where it fetches a value
+    for another; do, thing: how people say it.
+    """
 
     key: tuple[str, str]
+    entity: Entity | None
     do: str
     thing: str
-    bare: str
     tool: dict[str, Any]
     slots: Seq[Slot]
 
     @property
     def name(self) -> str:
         return str(self.tool["function"]["name"])
+
+    @property
+    def bare(self) -> str:
+        """What it is about, without an article."""
+        return self.thing.split(" ", 1)[1]
 
     @property
     def given(self) -> list[Slot]:
@@ -103,15 +113,8 @@ def draw_task(
     rng = scene.rng
     taken = {task.key for task in avoid} | {("", task.name) for task in avoid}
     while True:
-        entities: Seq[Entity] = world.entities
-        if near is not None:
-            domain = next(one.domain for one in entities if one.bare == near.bare)
-            same = rng.random() < 0.5
-            entities = [
-                one for one in entities if (one.bare == near.bare if same else one.domain == domain)
-            ]
-            near = near if rng.random() < 0.8 else None  # there may be no more of them
-        entity = rng.choice(entities)
+        entity = _draw_entity(scene, world, near)
+        near = near if rng.random() < 0.8 else None  # there may be no more of them
         verb_key = rng.choice(entity.verbs)
         verb = world.verbs[verb_key]
         does = verb.manner if verb.manner == "find" else verb_key  # ways to find are all one
@@ -122,7 +125,7 @@ def draw_task(
         tool = _tool(scene, world, style, name, verb, entity, slots)
         owner = "my" if rng.random() < 0.5 else "the"
         thing = entity.noun if verb.manner in ("make", "find") else f"{owner} {entity.bare}"
-        return Task((does, entity.bare), rng.choice(verb.said), thing, entity.bare, tool, slots)
+        return Task((does, entity.bare), entity, rng.choice(verb.said), thing, tool, slots)
 
 
 def draw_provider(scene: Scene, world: World, style: Style, provider: Provider) -> Task:
@@ -138,7 +141,37 @@ def draw_provider(scene: Scene, world: World, style: Style, provider: Provider) 
     name = cased(rng.choice(provider.names).replace("_", " "), style.tools)
     text = rng.choice(provider.describes).format(word=f"the {word}")
     tool = _as_tool(scene, world, style, name, text, "user", slots)
-    return Task(("fetch", name), "get", f"the {word}", word, tool, slots)
+    return Task(("fetch", name), None, "get", f"the {word}", tool, slots)
+
+
+def _draw_entity(scene: Scene, world: World, near: Task | None) -> Entity:
+    """Returns an entity, sometimes with an adjective or a made-up name; near: its own, or another
+    one of its domain.
+    """
+    rng = scene.rng
+    entities = world.entities
+    if near is not None and near.entity is not None:
+        if rng.random() < 0.5:
+            return near.entity
+        entities = [one for one in entities if one.domain == near.entity.domain]
+    entity = rng.choice(entities)
+    draw = rng.random()
+    if world.invented is not None and draw < _INVENTED:
+        return entity.called(world.invented(rng))
+    if draw < _INVENTED + _QUALIFIED:
+        return entity.called(f"{rng.choice(world.adjectives)} {entity.bare}")
+    return entity
+
+
+def _named(scene: Scene, world: World, parameter: Parameter) -> Parameter:
+    """Returns a parameter, sometimes with a modifier or a made-up name."""
+    draw = scene.rng.random()
+    if world.invented is not None and draw < _INVENTED and not parameter.kind.question:
+        return replace(parameter, words=(world.invented(scene.rng),), clauses=())
+    if draw < _INVENTED + _QUALIFIED:
+        modifier = scene.rng.choice(world.modifiers)
+        return replace(parameter, words=[f"{modifier} {word}" for word in parameter.words])
+    return parameter
 
 
 def cased(words: str, case: Case) -> str:
@@ -170,7 +203,7 @@ def _draw_slots(
     least, most = {"make": (1, 5), "find": (1, 4), "change": (1, 3), "end": (0, 1)}[verb.manner]
     keys = rng.sample(entity.parameters, min(len(entity.parameters), rng.randint(least, most)))
     keys.sort(key=list(entity.parameters).index)
-    parameters = [world.parameters[key] for key in keys]
+    parameters = [_named(scene, world, world.parameters[key]) for key in keys]
     num_first = 0
     if verb.manner in ("change", "end"):
         parameters.insert(0, _identifier(scene, world, entity))

@@ -16,6 +16,7 @@ from ooospec.synth.kinds import (
     day,
     flag,
     listing,
+    made_up,
     moment,
     ordinal_ending,
     quoted,
@@ -118,7 +119,7 @@ EMAIL = text(
 )
 USERNAME = text("username", code("????##", "?????_???", "???.????", "^?????#", "??????"))
 PASSWORD = text("password", code("????####", "^??#!???", "?????", "***-***", "^^??##$#"))
-CODE = text("code", code("^^-####", "^^^###", "######", "^#-^#^#", "####-##", "####"))
+CODE = text("code", code("^^-####", "^^^###", "######", "^#-^#^#", "####-##", "####", mixed=0.5))
 PEOPLE = count("people", 1, 14)
 COPIES = count("copies", 1, 40)
 LARGE = count("large number", 21, 5000, worded=0)
@@ -369,8 +370,8 @@ city | a library card | order update | person email street
 city | an event | create find update cancel | title location moment people
 """
 
-_ID = text("identifier", code("^^-#####", "??###", "#####", "#######", "^^^-##-##"))
-_TOKEN = text("token", code("*" * 16, "tok_" + "*" * 12, "%" * 20, "********-****"))
+_ID = text("identifier", code("^^-#####", "??###", "#####", "#######", "^^^-##-##", mixed=0.4))
+_TOKEN = text("token", code("*" * 16, "tok_" + "*" * 12, "%" * 20, "********-****", mixed=0.4))
 
 _LOGIN_NEEDS = (
     "To do that, I need to sign you in. What are your {what}?",
@@ -466,4 +467,14 @@ WORLD = World(
     reference=code("^^-#####", "#####", "??###"),
     wording=train_wording.WORDING,
     markups=train_wording.MARKUPS,
+    modifiers=words(
+        "new|old|current|preferred|default|primary|second|billing|home|work|contact|main|exact|"
+        "desired|requested|original|final|estimated|alternative|local|official|public|user|"
+        "project|order|request|total|minimum|maximum|next|backup|full"
+    ),
+    adjectives=words(
+        "weekly|monthly|quick|shared|group|family|business|school|summer|holiday|online|personal|"
+        "premium|basic|custom|draft|daily|regional|internal|student"
+    ),
+    invented=made_up,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
@@ -50,6 +50,11 @@ class Entity:
         """Returns what a line `domain | noun | verbs | parameters` says."""
         domain, noun, verbs, parameters = (part.strip() for part in line.split("|"))
         return cls(domain, noun, verbs.split(), parameters.split())
+
+    def called(self, bare: str) -> Entity:
+        """Returns the entity under another noun."""
+        article = "an" if bare[0] in "aeiou" else "a"
+        return replace(self, noun=f"{article} {bare}")
 
     @property
     def bare(self) -> str:
@@ -119,7 +124,8 @@ class Markup:
 @dataclass(frozen=True)
 class World:
     """All that requests are drawn from. keys: kinds of identifiers of entities, by what they are
-    called; reference: identifiers in results.
+    called; reference: identifiers in results. modifiers, adjectives: go before the words of
+    parameters, and nouns; invented: made-up words that stand in for either, or none.
     """
 
     name: str
@@ -131,3 +137,6 @@ class World:
     reference: Callable[[Random], str]
     wording: Wording
     markups: Seq[Markup]
+    modifiers: Seq[str]
+    adjectives: Seq[str]
+    invented: Callable[[Random], str] | None = None

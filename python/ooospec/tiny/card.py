@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The card of a tiny model: what it is, how it was made, what it is not for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+CARD = "README.md"
+_ABOUT = {
+    "target": "writes tool calls as `<tool_call>` JSON",
+    "sidecar": "predicts the function and the arguments of a call for `ooospec`",
+}
+
+
+def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
+    """Writes the card of the model in `folder` from the numbers of its training."""
+    settings = numbers["settings"]
+    lines = [
+        "---",
+        "license: apache-2.0",
+        "---",
+        "",
+        f"# A toy {numbers['part']} of ooospec",
+        "",
+        f"A Qwen3 model of {numbers['parameters'] / 1e6:.2f} million parameters with a byte-level "
+        f"BPE of its own, trained from scratch. It {_ABOUT[numbers['part']]}, in English, for "
+        "demonstrations and tests. It is too small to be right about much else; name a real model "
+        "for real work.",
+        "",
+        f"Trained on {numbers['examples']} requests: {_sources(numbers['sources'])}; those of "
+        "`synth` are made up by `ooospec requests synth`.",
+        f"{settings['num_steps']} steps of {settings['step_tokens']} tokens, learning rate "
+        f"{settings['learning_rate']:g}, seed {settings['seed']}.",
+        "",
+        "| dev set | loss | rows written right |",
+        "| --- | --- | --- |",
+    ]
+    for name, found in numbers["dev"].items():
+        shares = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items() if kind != "loss")
+        lines.append(f"| {name} | {found['loss']:.4f} | {shares} |")
+    again = (
+        f"python -m ooospec.tiny {numbers['part']} --synth {numbers['synth']} --steps "
+        f"{settings['num_steps']} --seed {settings['seed']} --requests FILES --out FOLDER"
+    )
+    lines += ["", "To make it again:", "", f"    {again}", ""]
+    (folder / CARD).write_text("\n".join(lines))
+
+
+def _sources(sources: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sources.items())
