@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from ooospec import _C
@@ -110,12 +111,10 @@ def test_hints_reach_the_drafter_of_their_request_only() -> None:
 
 
 def test_every_method_is_a_set_of_sources() -> None:
-    assert set(METHODS) == {"ar", "pld", "span", "toolspec", "ooo"}
+    assert set(METHODS) == {*("ar", "pld", "sam", "recycling", "draft", "span", "toolspec", "ooo")}
     assert method("ooo").hint
     assert not method("toolspec").hint
-    with pytest.raises(
-        ValueError, match="expected one of ar, pld, span, toolspec, ooo, got 'fast'"
-    ):
+    with pytest.raises(ValueError, match=r"expected one of ar, pld, .*, ooo, got 'fast'"):
         method("fast")
     used: dict[str, set[int]] = {}
     for name, one in METHODS.items():
@@ -134,10 +133,51 @@ def test_every_method_is_a_set_of_sources() -> None:
         _C.SOURCES[key] for key in ("root", "schema", "hint", "retrieval", "span")
     )
     assert used["ar"] == {root}
-    assert used["pld"] == {root, retrieval}
+    assert used["pld"] == used["sam"] == {root, retrieval}
+    assert used["recycling"] == used["draft"] == {root}
     assert used["span"] == {root, schema, span}
     assert used["toolspec"] == {root, schema, retrieval, span}
     assert used["ooo"] == {root, schema, hint, retrieval}
+
+
+def test_a_static_corpus_is_known_from_the_start_and_stays_as_it_is() -> None:
+    ids = answer()
+    store = DraftStore(byte_text(), corpus=[bytes(ids[:-1]).decode()])
+    found, later, other = (
+        rounds(Drafter(byte_text(), [], METHODS["sam"], [1], memory=memory), one)
+        for memory, one in (
+            (store.memory("sam"), ids),
+            (DraftStore(byte_text()).memory("sam"), ids),
+            (store.memory("sam"), answer(CALL | {"name": "another"})),
+        )
+    )
+    assert found < later / 4
+    assert other < later
+    memory = DraftStore(byte_text()).memory("sam")
+    for _ in range(2):
+        drafter = Drafter(byte_text(), [], METHODS["sam"], [1], memory=memory)
+        assert rounds(drafter, ids) == later
+        drafter.finish()
+
+
+def test_recycling_draws_a_whole_tree_of_what_the_target_ranked_high() -> None:
+    drafter = Drafter(byte_text(), [], METHODS["recycling"], [1])
+    assert drafter.wants_top8
+    drafter.commit([10])
+    assert len(drafter.propose(64)) == 1
+    top8 = np.array([[20, 30, 40, 50, 60, 70, 80, 90]], dtype=np.int32)
+    drafter.commit([20], top8)  # 20 followed 10
+    drafter.propose(64)
+    drafter.commit([10], np.full((1, 8), 10, dtype=np.int32) + np.arange(8, dtype=np.int32))
+    tree = drafter.propose(64)
+    assert set(tree.sources.tolist()[1:]) == {_C.SOURCES["recycler"]}
+    tokens, parents = tree.tokens.tolist(), tree.parents.tolist()
+    below = [tokens[node] for node in range(1, len(tree)) if parents[node] == 0]
+    assert sorted(below) == [20, 30, 40, 50, 60, 70, 80, 90]
+    under_20 = [tokens[node] for node in range(1, len(tree)) if tokens[parents[node]] == 20]
+    assert {10, 11, 12} <= set(under_20)
+    assert max(tree.depths.tolist()) >= 3
+    assert len(tree) > 25
 
 
 def test_spans_of_the_request_are_drafted_until_a_hint_comes() -> None:

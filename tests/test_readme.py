@@ -65,8 +65,19 @@ ATTENTION = [  # tokens cached; of ooospec, SDPA, FlashInfer
     (8192, "22.7 us | {:.1f} us |", "58.0 us | {:.0f} us |", "45.3 us | {:.0f} us |"),
     (32768, "41.4 us | {:.0f} us |", "200 us | {:.0f} us |", "101 us | {:.0f} us |"),
 ]
+SPAN = [
+    ("span", f"{name}, {file}", "rate", said)
+    for name, sayings in {
+        "toolspec without span": ("from {:.1f}, 7.3", "9.4, {:.1f} and 5.9", "and {:.1f} tokens a"),
+        "toolspec": ("to {:.1f}, 9.5", "11.8, {:.1f} and 10.4", "9.5 and {:.1f}, by replay"),
+    }.items()
+    for file, said in zip(
+        ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs"), sayings, strict=True
+    )
+]
 IN_MS = ("wave p50", "first hint p50", "chosen values p50")  # their rows are in us
 NUMBERS = [
+    *SPAN,
     ("methods_rounds", "toolspec", "rate", "| {:.1f} |"),
     ("methods_rounds", "ooo", "rate", "| {:.1f} ("),
     ("methods_rounds", "ooo / toolspec", "ratio", "({:.2f} x `toolspec`"),

@@ -91,16 +91,25 @@ void bind_draft(py::module_& module) {
       .def(py::init([](std::shared_ptr<Vocab> vocab, std::shared_ptr<ToolSet> tools,
                        std::shared_ptr<DraftMemory> memory, const py::object& encode, bool schema,
                        bool hint, bool span, bool lookup, bool retrieval, bool recycler,
-                       bool thinking, TokenId end_token) {
+                       bool recycler_tree, bool learn, bool thinking, TokenId end_token) {
+             const DrafterOptions options{.schema = schema,
+                                          .hint = hint,
+                                          .span = span,
+                                          .lookup = lookup,
+                                          .retrieval = retrieval,
+                                          .recycler = recycler,
+                                          .recycler_tree = recycler_tree,
+                                          .learn = learn,
+                                          .thinking = thinking,
+                                          .end_token = end_token};
              return std::make_unique<Drafter>(std::move(vocab), std::move(tools), std::move(memory),
-                                              encode_of(encode),
-                                              DrafterOptions{schema, hint, span, lookup, retrieval,
-                                                             recycler, thinking, end_token});
+                                              encode_of(encode), options);
            }),
            py::arg("vocab"), py::arg("tools"), py::arg("memory"), py::arg("encode"), py::kw_only(),
            py::arg("schema") = true, py::arg("hint") = true, py::arg("span") = true,
            py::arg("lookup") = true, py::arg("retrieval") = true, py::arg("recycler") = true,
-           py::arg("thinking") = false, py::arg("end_token") = -1)
+           py::arg("recycler_tree") = false, py::arg("learn") = true, py::arg("thinking") = false,
+           py::arg("end_token") = -1)
       .def(
           "begin", [](Drafter& drafter, const Tokens& prompt) { drafter.begin(prompt); },
           py::arg("prompt"))

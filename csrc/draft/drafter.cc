@@ -32,6 +32,8 @@ constexpr float kAfterMatch = 0.95F;  // of each further token of a continuation
 constexpr std::array<float, kNumOrigins> kWithinClaims = {0.98F, 0.98F, 0.9F};
 constexpr float kUnstable = 0.7F;  // of a last token that more text might change
 constexpr std::array<float, 3> kSuccessorClaims = {0.3F, 0.12F, 0.06F};
+constexpr std::array<float, TokenRecycler::kMaxSuccessors> kRankClaims = {
+    0.5F, 0.15F, 0.08F, 0.05F, 0.035F, 0.025F, 0.02F, 0.015F};  // of successors by rank
 
 constexpr int kMainNodes = 8;         // nodes that only the likeliest text gets,
 constexpr int kNodesPerBranch = 7;    // and for how many more there is a branch
@@ -43,6 +45,29 @@ constexpr std::size_t kMaxCalls = 16;
 constexpr int kMaxFirstTokens = 4;  // that prepare() rehearses,
 constexpr int kMaxEnds = 2;         // and nodes of the tree
 constexpr std::size_t kTextIndexBytes = 16U << 20;
+
+// A tree of successors by their ranks, of fixed shape (Token Recycling, Luo et al. 2024, section
+// 3.2): the most likely nodes by kRankClaims. Node 0 is the root; parents come before children.
+struct RankTree {
+  std::array<std::uint8_t, DraftTree::kMaxNodes> parents{}, ranks{};
+
+  RankTree() {
+    std::array<float, DraftTree::kMaxNodes> reach{1.0F};
+    std::array<std::uint8_t, DraftTree::kMaxNodes> num_children{};
+    for (std::size_t node = 1; node < parents.size(); ++node) {
+      std::size_t best = 0;
+      float most = 0;
+      for (std::size_t parent = 0; parent < node; ++parent) {
+        if (num_children[parent] == kRankClaims.size()) continue;
+        const float likely = reach[parent] * kRankClaims[num_children[parent]];
+        if (likely > most) most = likely, best = parent;
+      }
+      parents[node] = static_cast<std::uint8_t>(best);
+      ranks[node] = num_children[best]++;
+      reach[node] = most;
+    }
+  }
+};
 
 std::size_t origin(const Piece& piece) {
   return piece.source == Source::kHint ? 1 : piece.source == Source::kSpan ? 2 : 0;
@@ -121,7 +146,7 @@ void Drafter::Proposal::clear() {
   rates.clear();
   sources.clear();
   base = -1;
-  own = 0;
+  own = num_told = 0;
   last_node = 0;
 }
 
@@ -366,6 +391,41 @@ void Drafter::propose_recycler() {
   });
 }
 
+void Drafter::propose_recycler_tree() {
+  static const RankTree shape;
+  take_up_successors();  // nothing else drafts: what was just seen counts
+  constexpr TokenId kNone = -1;
+  std::array<TokenId, DraftTree::kMaxNodes> tokens{last_token_};
+  memory_->with_stores([&](const SuffixIndex&, const TokenRecycler& recycler) {
+    for (std::size_t node = 1; node < tokens.size(); ++node) {
+      const TokenId before = tokens[shape.parents[node]];
+      tokens[node] = kNone;
+      if (before == kNone) continue;
+      const auto next = recycler.successors(before);
+      if (shape.ranks[node] < next.size()) tokens[node] = next[shape.ranks[node]];
+    }
+  });
+  std::array<bool, DraftTree::kMaxNodes> has_child{}, is_told{};
+  for (std::size_t node = 1; node < tokens.size(); ++node) {
+    if (tokens[node] != kNone) has_child[shape.parents[node]] = true;
+  }
+  for (std::size_t leaf = 1; leaf < tokens.size(); ++leaf) {
+    if (tokens[leaf] == kNone || has_child[leaf]) continue;
+    path_ahead_.clear();  // nodes, from the leaf up
+    for (std::size_t node = leaf; node > 0; node = shape.parents[node]) {
+      path_ahead_.push_back(static_cast<TokenId>(node));
+    }
+    Proposal& proposal = next_proposal();
+    for (std::size_t depth = 0; depth < path_ahead_.size(); ++depth) {
+      const auto node = static_cast<std::size_t>(path_ahead_[path_ahead_.size() - 1 - depth]);
+      proposal.add(tokens[node], kRankClaims[shape.ranks[node]],
+                   kRecyclerRates + std::min(depth, kMaxDepthRecycled - 1), Source::kRecycler);
+      if (is_told[node]) ++proposal.num_told;
+      is_told[node] = true;
+    }
+  }
+}
+
 // Returns the tree node behind which `proposal` starts, or -1 when its base was not taken up so
 // far.
 int Drafter::node_before(const Proposal& proposal) const {
@@ -410,7 +470,11 @@ const DraftTree& Drafter::propose(int budget) {
       const std::size_t own = num_sure(proposals_[static_cast<std::size_t>(main)]);
       if (own > 0) propose_retrieval(main, own);
     }
-    if (options_.recycler) propose_recycler();
+    if (options_.recycler_tree) {
+      propose_recycler_tree();
+    } else if (options_.recycler) {
+      propose_recycler();
+    }
     for (std::size_t i = 0; i < num_proposals_; ++i) insert(proposals_[i]);
   }
   tree_.prune(num_worth_running(budget));
@@ -438,7 +502,9 @@ void Drafter::judge(std::span<const TokenId> committed) {
     for (std::size_t i = 0; i < proposal.path.tokens.size(); ++i) {
       if (proposal.num_hits >= committed.size()) break;
       const bool hit = proposal.path.tokens[i] == committed[proposal.num_hits];
-      calibration_.observe(proposal.rates[i], proposal.claimed[i], hit);
+      if (i >= proposal.num_told) {
+        calibration_.observe(proposal.rates[i], proposal.claimed[i], hit);
+      }
       if (!hit) break;
       ++proposal.num_hits;
     }
@@ -498,7 +564,7 @@ void Drafter::take_up_successors() {
 void Drafter::finish() {
   take_up_successors();
   memory_->set_calibration(calibration_);
-  if (options_.retrieval && !answer_.empty()) memory_->learn_answer(answer_);
+  if (options_.retrieval && options_.learn && !answer_.empty()) memory_->learn_answer(answer_);
   if (!reader_.calls().empty()) memory_->learn_style(reader_.style());
 }
 

@@ -26,14 +26,16 @@ namespace ooospec {
 
 // Which sources draft: a method is a set of these.
 struct DrafterOptions {
-  bool schema = true;      // what format and schema force or suggest; needs tools
-  bool hint = true;        // what the sidecar says; needs schema
-  bool span = true;        // values that stand in the request; needs schema
-  bool lookup = true;      // continuations found in the prompt and the answer so far
-  bool retrieval = true;   // continuations found in earlier answers
-  bool recycler = true;    // successors seen before
-  bool thinking = false;   // the prompt ends inside <think>: no call is drafted before its end
-  TokenId end_token = -1;  // drafted where the answer may end; -1: none
+  bool schema = true;          // what format and schema force or suggest; needs tools
+  bool hint = true;            // what the sidecar says; needs schema
+  bool span = true;            // values that stand in the request; needs schema
+  bool lookup = true;          // continuations found in the prompt and the answer so far
+  bool retrieval = true;       // continuations found in earlier answers
+  bool recycler = true;        // successors seen before
+  bool recycler_tree = false;  // as Token Recycling draws them: a whole tree of fixed shape
+  bool learn = true;           // finished answers are retrieved later on
+  bool thinking = false;       // the prompt ends inside <think>: no call is drafted before its end
+  TokenId end_token = -1;      // drafted where the answer may end; -1: none
 };
 
 // Drafts for one request. begin() once, then rounds of propose() and commit(); offer_hint() and
@@ -108,6 +110,7 @@ class Drafter {
     std::vector<Source> sources;
     int base = -1;
     std::size_t own = 0;
+    std::size_t num_told = 0;  // first tokens that stand in an earlier proposal too
     int last_node = 0;         // of the draft tree
     std::size_t num_hits = 0;  // committed tokens that it and its base foresaw
 
@@ -127,6 +130,7 @@ class Drafter {
   void propose_continuations(const SuffixIndex& index, SuffixIndex::Cursor cursor,
                              std::size_t first_rate, int base, std::size_t own);
   void propose_recycler();
+  void propose_recycler_tree();
   void label_text(const TextPath& text, Proposal& proposal) const;
   void insert(Proposal& proposal);
   int node_before(const Proposal& proposal) const;

@@ -455,6 +455,8 @@ class Drafter:
         lookup: bool = True,
         retrieval: bool = True,
         recycler: bool = True,
+        recycler_tree: bool = False,
+        learn: bool = True,
         thinking: bool = False,
         end_token: int = -1,
     ) -> None: ...

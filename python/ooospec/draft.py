@@ -63,10 +63,14 @@ class DraftStore:
     """What drafting learns about one target, apart for each method and tenant.
 
     A tenant never gets drafts learnt from another; requests of one tenant share what they learn.
+    corpus: answers, as text, that all of them know from the start.
     """
 
-    def __init__(self, text: TargetText, max_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(
+        self, text: TargetText, max_bytes: int = MEMORY_BYTES, corpus: Sequence[str] = ()
+    ) -> None:
         self.text = text
+        self._corpus = [[*text.encode(answer), text.end_token] for answer in corpus]
         self._max_bytes = max_bytes
         self._memories: dict[tuple[str, str], _C.DraftMemory] = {}
 
@@ -74,7 +78,9 @@ class DraftStore:
         """Returns the memory of (method, tenant), made on first use."""
         key = (method, tenant)
         if key not in self._memories:
-            self._memories[key] = new_memory(self.text, self._max_bytes)
+            memory = self._memories[key] = new_memory(self.text, self._max_bytes)
+            for answer in self._corpus:
+                memory.learn_answer(answer)
         return self._memories[key]
 
     def forget(self, tenant: str | None = None) -> None:
@@ -126,6 +132,8 @@ class Drafter:
             lookup=method.lookup,
             retrieval=method.retrieval,
             recycler=method.recycler,
+            recycler_tree=method.recycler_tree,
+            learn=method.learns,
             end_token=self.text.end_token,
         )
         self.core.begin(self.prompt)
@@ -187,5 +195,9 @@ class Drafter:
         return self.method.recycler
 
     def finish(self) -> None:
-        """Ends the request; its memory learns from the answer."""
+        """Ends the request; its memory learns from the answer, sources that can be are closed."""
         self.core.finish()
+        for source in self.sources:
+            close = getattr(source, "close", None)
+            if close is not None:
+                close()

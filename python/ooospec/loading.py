@@ -19,6 +19,7 @@ from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
 from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
+from ooospec.draft_model import DraftModel, DraftModelSource
 from ooospec.engine import Engine, Request
 from ooospec.formats import tool_set
 from ooospec.hints import HintArrival, HintRouter
@@ -139,7 +140,7 @@ class Drafting:
     text: the target's text side. store: what outlives a request.
     costs: of rounds by their rows; None: rows are free (every tree is as large as it may be).
     sources: classes of sources from outside; each joins every method but `ar`.
-    router: of the sidecar's hints, or None.
+    router: of the sidecar's hints, or None. draft_model: of method `draft`, or None.
     """
 
     text: TargetText
@@ -147,6 +148,7 @@ class Drafting:
     costs: RoundCosts | None = None
     sources: Sequence[type] = ()
     router: HintRouter | None = None
+    draft_model: DraftModel | None = None
 
     @property
     def status(self) -> str:
@@ -154,9 +156,11 @@ class Drafting:
         return "no sidecar" if self.router is None else self.router.sidecar.status
 
     def close(self) -> None:
-        """Ends the sidecar. Safe to call twice."""
+        """Ends the sidecar and the draft model. Safe to call twice."""
         if self.router is not None:
             self.router.sidecar.close()
+        if self.draft_model is not None:
+            self.draft_model.backend.close()
 
     def method(self, method: Method) -> Callable[[Request], RequestDrafter | None]:
         """Returns what makes the drafter of a request by `method`; see Engine.methods."""
@@ -170,6 +174,9 @@ class Drafting:
 
     def _drafter(self, method: Method, request: Request) -> RequestDrafter:
         sources: list[Source] = [source() for source in self.sources]
+        if method.draft:
+            assert self.draft_model is not None  # else the engine has no such method
+            sources.append(DraftModelSource(self.draft_model))
         drafter = Drafter(
             self.text,
             request.tools or [],
@@ -208,6 +215,8 @@ def load(
     sidecar_device: str | None = None,
     sidecar_dtype: str | None = None,
     sources: Sequence[str | type] = (),
+    draft_model: str | Backend | None = None,
+    corpus: Sequence[str] = (),
     cost_model: bool | RoundCosts = True,
     config: EngineConfig | None = None,
     progress: bool = False,
@@ -223,6 +232,8 @@ def load(
     backend: what runs the target; see load_backend.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
     method but `ar`.
+    draft_model: folder or hub id of a smaller model of the same tokenizer, or a backend; method
+    `draft` is there with it. corpus: earlier answers that methods which retrieve know beforehand.
     cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows) or
     given; off: trees are as large as they may be.
     Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in
@@ -260,6 +271,14 @@ def load(
         call_styles(model.tokenizer),
         model.tokenizer,
     )
+    drafts: DraftModel | None = None
+    if draft_model is not None:
+        small: Backend
+        if isinstance(draft_model, str):
+            small = load_backend(draft_model, device=device, dtype=dtype, progress=progress)
+        else:
+            small = draft_model
+        drafts = DraftModel(small, model.tokenizer)
     costs: RoundCosts | None = None
     if isinstance(cost_model, RoundCosts):
         costs = cost_model
@@ -267,10 +286,11 @@ def load(
         costs = measure_costs(model, progress)
     drafting = Drafting(
         text,
-        DraftStore(text),
+        DraftStore(text, corpus=corpus),
         costs=costs,
         sources=from_outside,
         router=None if running is None else HintRouter(running),
+        draft_model=drafts,
     )
     if running is not None and costs is not None and hasattr(running, "set_target"):
         running.set_target(
@@ -281,7 +301,8 @@ def load(
                 shared=shared_compute(running, model),
             )
         )
-    methods = {name: drafting.method(method) for name, method in METHODS.items()}
+    known = (method for method in METHODS.values() if drafts is not None or not method.draft)
+    methods = {method.name: drafting.method(method) for method in known}
     return Engine(model, methods=methods, drafting=drafting, config=config, tokens=table)
 
 

@@ -18,6 +18,9 @@ class Method:
     lookup: continuations found in the prompt and in the answer so far.
     retrieval: continuations found in earlier answers.
     recycler: successors that the target ranked high before.
+    recycler_tree: of these a whole tree of fixed shape (needs recycler).
+    draft: what a smaller model of the same tokenizer writes; see ooospec.draft_model.
+    learns: whether retrieval goes on to finished answers, or stays with what it was given.
     """
 
     name: str
@@ -27,6 +30,9 @@ class Method:
     lookup: bool = False
     retrieval: bool = False
     recycler: bool = False
+    recycler_tree: bool = False
+    draft: bool = False
+    learns: bool = True
 
 
 METHODS = {
@@ -34,6 +40,9 @@ METHODS = {
     for method in (
         Method("ar"),
         Method("pld", lookup=True),
+        Method("sam", lookup=True, retrieval=True, learns=False),
+        Method("recycling", recycler=True, recycler_tree=True),
+        Method("draft", draft=True),
         Method("span", schema=True, span=True),
         Method("toolspec", schema=True, span=True, lookup=True, retrieval=True, recycler=True),
         Method(

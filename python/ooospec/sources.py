@@ -45,7 +45,10 @@ class WeightedPath:
 
 
 class Source(Protocol):
-    """A source of drafts. Whatever it proposes, the answer stays the target's own."""
+    """A source of drafts. Whatever it proposes, the answer stays the target's own.
+
+    One that has a method `close()` is closed at the end of its request.
+    """
 
     def begin(self, request: SourceRequest) -> None:
         """Starts a request."""

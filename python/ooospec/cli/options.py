@@ -75,6 +75,13 @@ Source = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+DraftModel = Annotated[
+    str | None,
+    typer.Option(
+        help="Folder or hub id of a smaller model of the same tokenizer, for --method draft.",
+        rich_help_panel=MODEL,
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(help="Such as cpu or cuda:0; a GPU if there is one.", rich_help_panel=MODEL),
@@ -119,6 +126,7 @@ class EngineOptions:
     placement: PlacementOption = Placement.thread
     wave: WaveOption = Wave.auto
     source: Source = None
+    draft_model: DraftModel = None
     device: Device = None
     dtype: Dtype = None
     backend: BackendOption = Backend.auto
@@ -171,6 +179,7 @@ def open_engine(
             placement=how.placement.value,
             wave=how.wave.value,
             sources=how.source or (),
+            draft_model=how.draft_model,
             device=how.device,
             dtype=how.dtype,
             backend=how.backend.value,
