@@ -24,11 +24,12 @@ from ooospec.train.run import Run, open_run
 MAX_DIFFERENCE = 0.01  # of the first loss, relative: both ways round differently in half precision
 
 
-def open_way(args: Any, requests: list[Any], rows: str, folder: Path) -> Run:
-    """Returns a run over `requests` whose rows are "branches" or "separate"."""
+def open_way(args: Any, requests: list[Any], rows: str, others: bool, folder: Path) -> Run:
+    """Returns a run over `requests` whose rows are "branches" or "separate"; see TrainConfig."""
     config = TrainConfig(
         rows=rows,  # type: ignore[arg-type]
         dev_share=0.0,
+        others=others,
         step_requests=args.step_requests,
         pass_tokens=args.pass_tokens,
         max_tokens=args.max_tokens,
@@ -86,21 +87,30 @@ def main() -> None:
     every = [row for name in names for row in read_requests(args.data, name)]
     requests = spread(every, args.requests)
     report = Report("train", args)
+    for others in (False, True):
+        compare(args, requests, others, report)
+    report.finish()
+
+
+def compare(args: Any, requests: list[Any], others: bool, report: Report) -> None:
+    """Adds rows of both ways. others: also with parameters of functions that are not called."""
+    asked = "all functions" if others else "called functions"
     seconds, losses = {}, {}
     for rows in ("branches", "separate"):
+        case = f"{rows}, {asked}"
         with tempfile.TemporaryDirectory() as folder:
-            run = open_way(args, requests, rows, Path(folder))
+            run = open_way(args, requests, rows, others, Path(folder))
             taken = run.estimate
-            report.add(rows, "tokens", taken.num_tokens, "computed, padding included")
-            report.add(rows, "passes", taken.num_passes, "forward and backward")
+            report.add(case, "tokens", taken.num_tokens, "computed, padding included")
+            report.add(case, "passes", taken.num_passes, "forward and backward")
             seconds[rows], losses[rows] = time_run(run)
-        report.add(rows, "seconds", seconds[rows], f"s, {taken.num_steps - 1} steps")
-        report.add(rows, "first loss", losses[rows], "a weighted token of an answer")
+        report.add(case, "seconds", seconds[rows], f"s, {taken.num_steps - 1} steps")
+        report.add(case, "first loss", losses[rows], "a weighted token of an answer")
     difference = abs(losses["branches"] / losses["separate"] - 1)
     if difference > MAX_DIFFERENCE:
         raise SystemExit(f"train: expected one first loss of both ways, got {losses}")
-    report.add("branches / separate", "speed", seconds["separate"] / seconds["branches"], "x")
-    report.finish()
+    speed = seconds["separate"] / seconds["branches"]
+    report.add(f"branches / separate, {asked}", "speed", speed, "x")
 
 
 if __name__ == "__main__":
