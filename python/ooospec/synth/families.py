@@ -11,7 +11,7 @@ from datetime import date
 
 from ooospec.synth import wording
 from ooospec.synth.dialogue import Turn
-from ooospec.synth.kinds import Said, Scene
+from ooospec.synth.kinds import Said, Scene, any_day
 from ooospec.synth.tools import Slot, Style, Task, draw_provider, draw_style, draw_task
 from ooospec.synth.world import Provider, World
 
@@ -187,6 +187,8 @@ def _asked(slot: Slot) -> bool:
 def _chain(scene: Scene, world: World, num_made: int) -> Draft:
     """Draws a task that needs what another tool gives. num_made: of both calls, up to now."""
     rng = scene.rng
+    if rng.random() < 0.12:
+        return _dated_chain(scene, world, num_made)
     style = draw_style(scene)
     provider = rng.choice(world.providers)
     first, task = _pair(scene, world, style, provider)
@@ -206,6 +208,32 @@ def _chain(scene: Scene, world: World, num_made: int) -> Draft:
     said += _fetched(scene, first, task)
     if rng.random() < 0.3:
         said.append(_assistant(rng.choice(world.wording.fillers)))
+    if num_made == 1:
+        return Draft(said, tasks, [task])
+    said += _made(scene, world, task)
+    said, answer = _close(scene, world, said, task)
+    return Draft(said, tasks, [], answer)
+
+
+def _dated_chain(scene: Scene, world: World, num_made: int) -> Draft:
+    """Draws a task with a date relative to today, which only a tool tells; see _chain."""
+    rng = scene.rng
+    scene.today = None  # nobody tells it
+    style = draw_style(scene)
+    first = draw_provider(scene, world, style, world.calendar)
+    aware = replace(scene, today=any_day(rng))
+    while not aware.today_matters:
+        task = draw_task(aware, world, style, avoid=[first])
+    assert aware.today is not None
+    tasks = [first, task, *_others(scene, world, style, [first, task], rng.randint(0, 3))]
+    said = [_user(wording.request(scene, world, task, task.given))]
+    if rng.random() < 0.4:
+        said.append(_assistant(rng.choice(world.calendar.before)))
+    if num_made == 0:
+        return Draft(said, tasks, [first])
+    day = aware.today.isoformat()
+    result = rng.choice((day, json.dumps({"date": day}), json.dumps({"today": day})))
+    said += [Turn("call", first.name, {}), Turn("result", result)]
     if num_made == 1:
         return Draft(said, tasks, [task])
     said += _made(scene, world, task)

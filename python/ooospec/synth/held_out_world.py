@@ -212,12 +212,22 @@ PROVIDERS = (
     ),
 )
 
+CALENDAR = Provider(
+    ("calendar_now", "clock_date"),
+    ("Gives {word} of the system.",),
+    (),
+    Parameter(("present day",), DATE),
+    (),
+    ("Consulting the calendar.",),
+)
+
 WORLD = World(
     name="held-out",
     verbs=VERBS,
     parameters=PARAMETERS,
     entities=[Entity.parse(line) for line in _ENTITIES.strip().splitlines()],
     providers=PROVIDERS,
+    calendar=CALENDAR,
     keys={"reference": text("reference", _REFERENCE), "key": text("record key", _REFERENCE)},
     reference=_REFERENCE,
     wording=held_out_wording.WORDING,

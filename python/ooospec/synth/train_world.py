@@ -457,12 +457,22 @@ PROVIDERS = (
 )
 
 
+CALENDAR = Provider(
+    ("current_date", "fetch_todays_date", "what_day_is_it"),
+    ("Tells {word}.", "Returns {word}."),
+    (),
+    Parameter(("current date",), DAY),
+    (),
+    ("Let me check the date.", "I have to look at the calendar first."),
+)
+
 WORLD = World(
     name="train",
     verbs=VERBS,
     parameters=PARAMETERS,
     entities=[Entity.parse(line) for line in _ENTITIES.strip().splitlines()],
     providers=PROVIDERS,
+    calendar=CALENDAR,
     keys={"id": CODE, "number": CODE, "code": CODE},
     reference=code("^^-#####", "#####", "??###"),
     wording=train_wording.WORDING,

@@ -123,9 +123,10 @@ class Markup:
 
 @dataclass(frozen=True)
 class World:
-    """All that requests are drawn from. keys: kinds of identifiers of entities, by what they are
-    called; reference: identifiers in results. modifiers, adjectives: go before the words of
-    parameters, and nouns; invented: made-up words that stand in for either, or none.
+    """All that requests are drawn from. calendar: tells the date of today. keys: kinds of
+    identifiers of entities, by what they are called; reference: identifiers in results. modifiers,
+    adjectives: go before the words of parameters, and nouns; invented: made-up words that stand in
+    for either, or none.
     """
 
     name: str
@@ -133,6 +134,7 @@ class World:
     parameters: Mapping[str, Parameter]
     entities: Seq[Entity]
     providers: Seq[Provider]
+    calendar: Provider
     keys: Mapping[str, Kind]
     reference: Callable[[Random], str]
     wording: Wording
