@@ -64,7 +64,7 @@ class Builder:
         """Trains; yields the loss of each step."""
         self.folder.mkdir(parents=True, exist_ok=True)
         run = Run(self.scorer, self.train, settings, self.folder)
-        workers = min(4, self._processes - 1)
+        workers = min(8, self._processes - 1)
         yield from run.run(workers)
         self.losses, self.seconds = run.losses, run.seconds
 

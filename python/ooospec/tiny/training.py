@@ -24,7 +24,7 @@ from ooospec.train.rows import Example
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_SECONDS = 60.0
 MAX_NORM = 1.0  # of the gradient
-_PROBES = 20  # steps that are timed
+_PROBES, _WARM = 20, 3  # steps that are timed, and before those
 _SORTED = 4096  # examples that are sorted by length together
 
 
@@ -205,13 +205,14 @@ class Run:
 
 def seconds_a_step(scorer: Scorer, examples: Seq[Example], settings: Settings) -> float:
     """Returns what a step takes, from passes over some batches that change nothing."""
-    batches = Steps(examples, replace(settings, num_steps=_PROBES + 3))
-    for number in range(len(batches)):
-        if number == 3:  # the first ones are slower
+    steps = Steps(examples, replace(settings, num_steps=_PROBES + _WARM))
+    batches = [steps[number] for number in range(len(steps))]
+    for number, batch in enumerate(batches):
+        if number == _WARM:
             _wait(scorer.device)
             start = time.perf_counter()
-        batch = on(batches[number], scorer.device)
-        torch.autograd.backward(scorer.logits(batch).float().logsumexp(-1).mean())
+        logits = scorer.logits(on(batch, scorer.device)).float()
+        torch.autograd.backward(logits.logsumexp(-1).mean())
         scorer.model.zero_grad()
     _wait(scorer.device)
     return (time.perf_counter() - start) / _PROBES
