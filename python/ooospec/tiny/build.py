@@ -84,6 +84,7 @@ class Builder:
             "examples": len(self.train),
             "tokens": sum(one.num_tokens for one in self.train),
             "synth": self.recipe.synth,
+            "repeat": self.recipe.repeat,
             "sources": _sources(self.train),
             "settings": asdict(settings),
             "seconds": self.seconds,

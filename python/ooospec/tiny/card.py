@@ -41,8 +41,10 @@ def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
         shares = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items() if kind != "loss")
         lines.append(f"| {name} | {found['loss']:.4f} | {shares} |")
     again = (
-        f"python -m ooospec.tiny {numbers['part']} --synth {numbers['synth']} --steps "
-        f"{settings['num_steps']} --seed {settings['seed']} --requests FILES --out FOLDER"
+        f"python -m ooospec.tiny train {numbers['part']} --synth {numbers['synth']} --repeat "
+        f"{numbers['repeat']} --steps {settings['num_steps']} --step-tokens "
+        f"{settings['step_tokens']} --learning-rate {settings['learning_rate']:g} --seed "
+        f"{settings['seed']} --requests FILES --out FOLDER"
     )
     lines += ["", "To make it again:", "", f"    {again}", ""]
     (folder / CARD).write_text("\n".join(lines))
