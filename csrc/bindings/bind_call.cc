@@ -38,8 +38,8 @@ std::string_view kind_name(PieceKind kind) {
 }
 
 std::string_view part_name(Part part) {
-  constexpr std::array<std::string_view, 5> kNames = {"content", "thinking", "call", "arguments",
-                                                      "call_end"};
+  constexpr std::array<std::string_view, 6> kNames = {"content",   "thinking", "call",
+                                                      "arguments", "call_end", "call_cut"};
   return kNames[static_cast<std::size_t>(part)];
 }
 

@@ -111,8 +111,11 @@ void bind_draft(py::module_& module) {
            py::arg("recycler_tree") = false, py::arg("learn") = true, py::arg("thinking") = false,
            py::arg("end_token") = -1)
       .def(
-          "begin", [](Drafter& drafter, const Tokens& prompt) { drafter.begin(prompt); },
-          py::arg("prompt"))
+          "begin",
+          [](Drafter& drafter, const Tokens& prompt, std::size_t num_opening) {
+            drafter.begin(prompt, num_opening);
+          },
+          py::arg("prompt"), py::arg("num_opening") = 0)
       .def("read_request", &Drafter::read_request, py::arg("text"))
       .def("offer_hint", &Drafter::offer_hint, py::arg("kind"), py::arg("call"), py::arg("tool"),
            py::arg("parameter"), py::arg("text"))

@@ -138,7 +138,7 @@ void AnswerReader::end_call() {
 // The call under way is broken or cut off; it stands as far as it went.
 void AnswerReader::break_off() {
   add(Part::kArguments, escape_);
-  add(Part::kCallEnd, {});
+  add(Part::kCallCut, {});
   escape_.clear();
   held_.clear();
   begun_ = in_arguments_ = known_ = foreign_ = false;
@@ -182,7 +182,7 @@ void AnswerReader::add_text(Part part, std::string_view text) {
 }
 
 void AnswerReader::add(Part part, std::string_view text) {
-  const bool marks = part == Part::kCall || part == Part::kCallEnd;
+  const bool marks = part != Part::kContent && part != Part::kThinking && part != Part::kArguments;
   if (text.empty() && !marks) return;
   if (marks || parts_.empty() || parts_.back().part != part) parts_.push_back({part, {}, 0});
   parts_.back().text += text;

@@ -19,7 +19,8 @@ enum class Part : std::uint8_t {
   kThinking,
   kCall,       // a call begins: text is its function's name
   kArguments,  // of the latest call, as the model wrote them
-  kCallEnd,    // of the latest call; text is empty
+  kCallEnd,    // of the latest call, which is complete; text is empty
+  kCallCut,    // the same where the answer broke off inside of it
 };
 
 struct AnswerPart {

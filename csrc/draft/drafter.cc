@@ -98,8 +98,15 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
   if (tools_->size() == 0) options_.schema = options_.hint = false;
 }
 
-void Drafter::begin(std::span<const TokenId> prompt) {
+void Drafter::begin(std::span<const TokenId> prompt, std::size_t num_opening) {
   OOOSPEC_REQUIRE(!prompt.empty(), "begin: expected a prompt of at least one token, got none");
+  OOOSPEC_REQUIRE(num_opening <= prompt.size(), "begin: expected an opening within the ",
+                  prompt.size(), " tokens of the prompt, got ", num_opening);
+  for (const TokenId token : prompt.last(num_opening)) {
+    OOOSPEC_REQUIRE_INDEX(vocab_->contains(token), "begin: expected tokens in [0, ", vocab_->size(),
+                          "), got ", token);
+    follow(token);
+  }
   last_token_ = prompt.back();
   allowance_ = Allowance(prompt.size());
   if (!options_.lookup) return;
@@ -526,10 +533,7 @@ void Drafter::commit(std::span<const TokenId> tokens) {
   for (const TokenId token : tokens) {
     answer_.push_back(token);
     last_token_ = token;
-    if (token != options_.end_token) {
-      tokenizer_.commit(token);
-      if (options_.schema) reader_.feed(vocab_->bytes(token));
-    }
+    if (token != options_.end_token) follow(token);
     if (options_.lookup) {
       text_.extend(token);
     }
@@ -539,6 +543,11 @@ void Drafter::commit(std::span<const TokenId> tokens) {
       });
     }
   }
+}
+
+void Drafter::follow(TokenId token) {
+  tokenizer_.commit(token);
+  if (options_.schema) reader_.feed(vocab_->bytes(token));
 }
 
 void Drafter::observe_successors(std::span<const TokenId> rows) {

@@ -47,9 +47,10 @@ class Drafter {
   Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
           std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options);
 
-  // Sets the prompt; its last token is node 0 until something is committed. Raises
-  // std::invalid_argument when empty.
-  void begin(std::span<const TokenId> prompt);
+  // Sets the prompt; its last token is node 0 until something is committed. Its last `num_opening`
+  // tokens are what the answer is made to begin with. Raises std::invalid_argument when empty or
+  // shorter than that, std::out_of_range for ids of the opening outside the vocabulary.
+  void begin(std::span<const TokenId> prompt, std::size_t num_opening = 0);
 
   // Sets the text of the request, in which values may stand: what the user said, oldest first.
   void read_request(std::string_view text);
@@ -136,6 +137,7 @@ class Drafter {
   int node_before(const Proposal& proposal) const;
   int num_worth_running(int budget) const;
   void judge(std::span<const TokenId> committed);
+  void follow(TokenId token);
 
   std::shared_ptr<const Vocab> vocab_;
   std::shared_ptr<const ToolSet> tools_;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 
 from rich.progress import track
@@ -54,6 +55,36 @@ class RoundCosts:
         for size in range(len(least) - 2, -1, -1):
             least[size] = min(least[size], least[size + 1])
         return [least[_size_of(num_rows)] for num_rows in range(1, MAX_NODES + 1)]
+
+
+class RoundClock:
+    """Times the rounds of an engine for its costs; a round that requests share counts once, with
+    the rows of all. Not thread-safe: rounds of an engine come one after the other.
+    """
+
+    def __init__(self, costs: RoundCosts) -> None:
+        self.costs = costs
+        self._num_rows: dict[int, int] = {}  # of the round under way, by request
+        self._start = 0.0
+
+    def proposed(self, request_id: int, num_rows: int) -> None:
+        """Hears of a request's rows in the next round."""
+        if request_id in self._num_rows:  # the round before came to nothing
+            self._num_rows.clear()
+        if not self._num_rows:
+            self._start = time.perf_counter()
+        self._num_rows[request_id] = num_rows
+
+    def committed(self) -> None:
+        """Hears that the round is over, the first time behind it."""
+        num_rows = sum(self._num_rows.values())
+        if 0 < num_rows <= MAX_NODES:
+            self.costs.observe(num_rows, (time.perf_counter() - self._start) * 1e6)
+        self._num_rows.clear()
+
+    def closed(self, request_id: int) -> None:
+        """Hears that a request is over, whatever became of its last round."""
+        self._num_rows.pop(request_id, None)
 
 
 def measure_costs(backend: Backend, progress: bool = False) -> RoundCosts:

@@ -104,6 +104,8 @@ class Drafter:
     prompt: the target's prompt ids, at least one.
     costs_us: float[64], time of a round of 1..64 rows; None: rows up to the budget are free.
     sources: sources from outside, at most 9.
+    num_opening: so many tokens at the end of the prompt are what the answer is made to begin with.
+    thinking: the answer begins inside <think>.
     """
 
     text: TargetText
@@ -114,6 +116,8 @@ class Drafter:
     costs_us: Sequence[float] | None = None
     sources: Sequence[Source] = ()
     messages: Sequence[dict[str, Any]] = ()
+    num_opening: int = 0
+    thinking: bool = False
     answer: list[int] = field(default_factory=list, init=False)
     _cut_noted: bool = field(default=False, init=False)
 
@@ -134,9 +138,10 @@ class Drafter:
             recycler=method.recycler,
             recycler_tree=method.recycler_tree,
             learn=method.learns,
+            thinking=self.thinking,
             end_token=self.text.end_token,
         )
-        self.core.begin(self.prompt)
+        self.core.begin(self.prompt, self.num_opening)
         if method.span:
             self.core.read_request(request_text(self.messages))
         if self.costs_us is not None:

@@ -7,34 +7,21 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
 from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
-from ooospec.formats import Message, Tool, answer_calls, render, tools_as_json
-from ooospec.kv import PrefixCache, Sequence
-from ooospec.loop import Drafter, Loop, Metrics
-from ooospec.output import FinishReason, Output, Usage
-from ooospec.sampling import Chooser, SamplingParams
+from ooospec.formats import Message, Tool, opens_thinking, render, tools_as_json
+from ooospec.kv import PrefixCache
+from ooospec.run import DEFAULT_MAX_TOKENS, Delta, Generation, Method, Request, Run, step_together
+from ooospec.sampling import SamplingParams
 from ooospec.shadow import check_shadow
 from ooospec.tokens import TokenTable
 
-DEFAULT_MAX_TOKENS = 1024
+__all__ = ["Delta", "Drafting", "Engine", "Generation", "Method", "Request", "Run"]
+
 DEFAULT_CACHE_TOKENS = 32768
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a drafter may know. tools: OpenAI JSON. tenant: whose cache and stores it may use."""
-
-    request_id: int
-    prompt_ids: list[int]
-    params: SamplingParams
-    messages: list[Message] | None = None
-    tools: list[Tool] | None = None
-    tenant: str = ""
 
 
 class Drafting(Protocol):
@@ -50,37 +37,11 @@ class Drafting(Protocol):
         ...
 
 
-Method = Callable[[Request], Drafter | None]
-"""Makes the drafter of a request; None means plain decoding."""
-
-
-class Delta(NamedTuple):
-    """What a round added. text: lags behind the ids in a character or a possible stop string."""
-
-    text: str
-    token_ids: list[int]
-    sources: list[int]
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A finished answer.
-
-    sources: who drafted each of token_ids (0: the target wrote it alone).
-    finish_reason: as OpenAI has it: "tool_calls" for an answer with calls that came to its end.
-    """
-
-    text: str
-    token_ids: list[int]
-    sources: list[int]
-    finish_reason: FinishReason
-    usage: Usage
-    metrics: Metrics
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
-
-
 class Engine:
-    """Runs requests on one backend. Thread-safe; the rounds of different requests alternate."""
+    """Runs requests on one backend. Thread-safe; the rounds of different requests alternate.
+
+    lock: of pool, caches and backend; for who drives runs himself.
+    """
 
     def __init__(
         self,
@@ -106,7 +67,7 @@ class Engine:
         cache_tokens = self.config.cache_tokens or min(backend.context_limit, DEFAULT_CACHE_TOKENS)
         self.pool = backend.new_pool(cache_tokens + self.config.max_nodes)
         self.prefix_cache = PrefixCache(self.pool, backend.chunk)
-        self._lock = threading.RLock()  # a dropped stream may be collected inside a round
+        self.lock = threading.RLock()  # a dropped stream may be collected inside a round
         self._request_ids = itertools.count(1)
 
     def generate(
@@ -127,8 +88,8 @@ class Engine:
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
         """
-        request = self._dialogue(messages, tools, tenant, sampling)
-        return _last(self._rounds(request, self._method(method)))
+        request = self.request(messages, tools, tenant=tenant, **sampling)
+        return _last(self._rounds(self.run(request, method)))
 
     def stream(
         self,
@@ -140,8 +101,8 @@ class Engine:
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
         """Yields a Delta a round, then the Generation; see generate(). Bad requests raise now."""
-        request = self._dialogue(messages, tools, tenant, sampling)
-        return _deltas(self._rounds(request, self._method(method)))
+        request = self.request(messages, tools, tenant=tenant, **sampling)
+        return _deltas(self._rounds(self.run(request, method)))
 
     def generate_ids(
         self,
@@ -153,7 +114,7 @@ class Engine:
     ) -> Generation:
         """Returns the answer to raw prompt ids; see generate()."""
         request = self._request(list(prompt_ids), sampling, tenant=tenant)
-        return _last(self._rounds(request, self._method(method)))
+        return _last(self._rounds(self.run(request, method)))
 
     def stream_ids(
         self,
@@ -165,14 +126,94 @@ class Engine:
     ) -> Iterator[Delta | Generation]:
         """Yields a Delta a round, then the Generation, for raw prompt ids; see stream()."""
         request = self._request(list(prompt_ids), sampling, tenant=tenant)
-        return _deltas(self._rounds(request, self._method(method)))
+        return _deltas(self._rounds(self.run(request, method)))
+
+    def request(
+        self,
+        messages: Seq[Message],
+        tools: Seq[Tool | Callable[..., Any]] | None = None,
+        *,
+        prompt: str | None = None,
+        tenant: str = "",
+        opening: str = "",
+        **sampling: Any,
+    ) -> Request:
+        """Returns the request of a dialogue, checked as far as it can be before anything runs.
+
+        prompt: what prompt() gave, if it was asked already. opening: what the answer is made to
+        begin with; it counts as prompt, and for drafts and calls as answer. Raises InvalidRequest,
+        PromptTooLong.
+        """
+        known = tools_as_json(tools)
+        if prompt is None:
+            prompt = self.prompt(messages, known)
+        assert self.tokens is not None  # prompt() needs a tokenizer too
+        opening_ids = self.tokens.encode(opening) if opening else []
+        return self._request(
+            self.tokens.encode(prompt) + opening_ids,
+            sampling,
+            messages=list(messages),
+            tools=known,
+            tenant=tenant,
+            opening=opening,
+            num_opening=len(opening_ids),
+            thinking=opens_thinking(prompt),
+        )
+
+    def run(self, request: Request, method: str | Method | None = None) -> Run:
+        """Returns a run of a request, which holds nothing yet. method: as of generate()."""
+        return Run(self, request, self._method(method))
+
+    def step(self, runs: Seq[Run]) -> None:
+        """Runs one round of runs that have started and are not over: at most as many as nodes.
+
+        Several share its rows. What fails in one of them is its `error`, the others go on. Mutates:
+        the runs. Raises what the backend raises.
+        """
+        with self.lock:
+            if len(runs) == 1:
+                runs[0].loop.step()
+            else:
+                step_together(self.backend, runs, self.config.max_nodes // len(runs))
+            for run in runs if self.config.shadow else ():
+                committed = run.request.prompt_ids + run.loop.output.token_ids[:-1]
+                check_shadow(self.backend, run.sequence, committed)
+
+    def answer_limit(self, request: Request) -> int:
+        """Returns the most tokens that the answer may have. Raises OutOfPages where prompt and
+        answer never fit the cache.
+        """
+        num_prompt, wanted = len(request.prompt_ids), request.params.max_tokens
+        room = self.pool.num_pages * self.pool.page_size - self.config.max_nodes - num_prompt
+        limit = self.backend.context_limit - num_prompt
+        limit = min(limit, max(1, min(room, DEFAULT_MAX_TOKENS)) if wanted is None else wanted)
+        if limit > room:
+            raise OutOfPages(
+                f"KV cache: expected prompt and answer within {room + num_prompt} tokens "
+                "(cache_tokens), "
+                f"got {num_prompt} + {limit}"
+            )
+        return limit
+
+    @property
+    def pieces(self) -> Seq[bytes] | None:
+        """Bytes of each token; None without a tokenizer."""
+        return None if self.tokens is None else self.tokens.pieces
+
+    def prompt(
+        self, messages: Seq[Message], tools: Seq[Tool | Callable[..., Any]] | None = None
+    ) -> str:
+        """Returns the prompt of a dialogue as the target's template writes it. Raises
+        InvalidRequest.
+        """
+        return render(self.backend.tokenizer, messages, tools_as_json(tools))
 
     def prompt_ids(
         self, messages: Seq[Message], tools: Seq[Tool | Callable[..., Any]] | None = None
     ) -> list[int]:
         """Returns the prompt of a dialogue as the target reads it. Raises InvalidRequest."""
-        prompt = render(self.backend.tokenizer, messages, tools_as_json(tools))
-        assert self.tokens is not None  # render() needs a tokenizer too
+        prompt = self.prompt(messages, tools)
+        assert self.tokens is not None  # prompt() needs a tokenizer too
         return self.tokens.encode(prompt)
 
     def close(self) -> None:
@@ -190,20 +231,6 @@ class Engine:
             known = ", ".join(sorted(self.methods))
             raise InvalidRequest(f"method: expected one of {known}, got {method!r}")
         return self.methods[method]
-
-    def _dialogue(
-        self,
-        messages: Seq[Message],
-        tools: Seq[Tool | Callable[..., Any]] | None,
-        tenant: str,
-        sampling: dict[str, Any],
-    ) -> Request:
-        """Returns the request of a dialogue. Raises what generate() raises before anything runs."""
-        known = tools_as_json(tools)
-        prompt_ids = self.prompt_ids(messages, known)
-        return self._request(
-            prompt_ids, sampling, messages=list(messages), tools=known, tenant=tenant
-        )
 
     def _request(self, prompt_ids: list[int], sampling: dict[str, Any], **rest: Any) -> Request:
         """Validates what can be known before anything runs."""
@@ -230,93 +257,35 @@ class Engine:
             )
         return Request(next(self._request_ids), prompt_ids, params, **rest)
 
-    def _rounds(self, request: Request, method: Method) -> Iterator[Loop | Generation]:
-        """Runs a request; yields its loop after the first token and each round, then what became
-        of it.
+    def _rounds(self, run: Run) -> Iterator[Run | Generation]:
+        """Runs a request; yields its run after the first token and each round, then what became of
+        it.
         """
-        sequence = Sequence(self.pool)
-        drafter: Drafter | None = None
         try:
-            with self._lock:
-                max_tokens = self._admit(sequence, request)
-            drafter = method(request)
-            loop = self._loop(request, sequence, drafter, max_tokens)
-            cached_tokens = sequence.length
-            with self._lock:
-                loop.start(request.prompt_ids)
-                if self.config.prefix_cache:
-                    self.prefix_cache.insert(sequence, request.prompt_ids, request.tenant)
-            yield loop
-            while loop.output.finish_reason is None:
-                with self._lock:
-                    loop.step()
-                    if self.config.shadow:
-                        check_shadow(
-                            self.backend, sequence, request.prompt_ids + loop.output.token_ids[:-1]
-                        )
-                yield loop
+            with self.lock:
+                run.admit()
+            run.begin()
+            with self.lock:
+                run.start()
+            yield run
+            while not run.is_over:
+                self.step([run])
+                if run.error is not None:
+                    raise run.error
+                yield run
         finally:
-            with self._lock:
-                sequence.release()
-            if drafter is not None:
-                drafter.finish()
-        yield self._generation(request, loop, cached_tokens)
-
-    def _admit(self, sequence: Sequence, request: Request) -> int:
-        """Takes pages for prompt, answer and draft rows; returns the longest the answer may be."""
-        num_prompt, wanted = len(request.prompt_ids), request.params.max_tokens
-        room = self.pool.num_pages * self.pool.page_size - self.config.max_nodes - num_prompt
-        limit = self.backend.context_limit - num_prompt
-        limit = min(limit, max(1, min(room, DEFAULT_MAX_TOKENS)) if wanted is None else wanted)
-        if limit > room:
-            raise OutOfPages(
-                f"KV cache: expected prompt and answer within {room + num_prompt} tokens "
-                "(cache_tokens), "
-                f"got {num_prompt} + {limit}"
-            )
-        if self.config.prefix_cache:
-            self.prefix_cache.attach(sequence, request.prompt_ids, request.tenant)
-        num_tokens = num_prompt + limit + self.config.max_nodes
-        self.prefix_cache.evict(-(-num_tokens // self.pool.page_size) - len(sequence.pages))
-        sequence.reserve(num_tokens)
-        return limit
-
-    def _loop(
-        self, request: Request, sequence: Sequence, drafter: Drafter | None, max_tokens: int
-    ) -> Loop:
-        eos_ids = self.backend.eos_ids
-        chooser = Chooser(request.params, self.backend.decodable, eos_ids)
-        pieces = None if self.tokens is None else self.tokens.pieces
-        output = Output(pieces, request.params, eos_ids, max_tokens)
-        max_nodes = min(self.config.max_nodes, self.backend.max_tree_rows)
-        return Loop(self.backend, sequence, chooser, output, drafter, max_nodes)
-
-    def _generation(self, request: Request, loop: Loop, cached_tokens: int) -> Generation:
-        output = loop.output
-        assert output.finish_reason is not None
-        usage = Usage(len(request.prompt_ids), len(output.token_ids), cached_tokens)
-        calls = answer_calls(output.text, request.tools)
-        reason: FinishReason = output.finish_reason
-        if calls and reason == "stop":
-            reason = "tool_calls"
-        return Generation(
-            output.text, output.token_ids, loop.sources, reason, usage, loop.metrics, calls
-        )
+            with self.lock:
+                run.close()
+        yield run.generation()
 
 
-def _deltas(rounds: Iterator[Loop | Generation]) -> Iterator[Delta | Generation]:
+def _deltas(rounds: Iterator[Run | Generation]) -> Iterator[Delta | Generation]:
     """Yields what each round added, then the Generation."""
-    num_sent = 0
     for item in rounds:
-        if isinstance(item, Generation):
-            yield item
-            continue
-        output = item.output
-        yield Delta(output.delta(), output.token_ids[num_sent:], item.sources[num_sent:])
-        num_sent = len(output.token_ids)
+        yield item if isinstance(item, Generation) else item.delta()
 
 
-def _last(rounds: Iterator[Loop | Generation]) -> Generation:
+def _last(rounds: Iterator[Run | Generation]) -> Generation:
     for item in rounds:
         if isinstance(item, Generation):
             return item

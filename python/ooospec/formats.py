@@ -38,6 +38,11 @@ def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> s
     return str(text)
 
 
+def opens_thinking(prompt: str) -> bool:
+    """Returns whether an answer to a rendered prompt begins inside <think>."""
+    return prompt.rstrip().endswith("<think>")
+
+
 def normalise_messages(messages: Seq[Message]) -> list[Message]:
     """Returns messages as templates want them: call arguments as objects, no content as "".
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from ooospec._core import _C
 from ooospec.backends.base import Backend
 from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
-from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
+from ooospec.costs import COST_ROWS, RoundClock, RoundCosts, measure_costs
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.draft_model import DraftModel, DraftModelSource
 from ooospec.engine import Engine, Request
@@ -94,25 +93,22 @@ class RequestDrafter:
     drafter: Drafter
     request_id: int
     router: HintRouter | None
-    costs: RoundCosts | None = None
+    clock: RoundClock | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
-    _under_way: tuple[int, float] | None = None  # rows and start of the round
 
     def propose(self, budget: int) -> DraftTree:
         """See Drafter.propose."""
         if self.router is not None:
             self.router.poll()
         tree = self.drafter.propose(budget)
-        if self.costs is not None:
-            self._under_way = (len(tree), time.perf_counter())
+        if self.clock is not None:
+            self.clock.proposed(self.request_id, len(tree))
         return tree
 
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
         """See Drafter.commit."""
-        if self.costs is not None and self._under_way is not None:
-            num_rows, start = self._under_way
-            self.costs.observe(num_rows, (time.perf_counter() - start) * 1e6)
-            self._under_way = None
+        if self.clock is not None:
+            self.clock.committed()
         self.drafter.commit(tokens, top8)
 
     def prepare(self) -> None:
@@ -130,6 +126,8 @@ class RequestDrafter:
         """Ends the request: no more hints, and its answer is learnt."""
         if self.router is not None:
             self.router.close(self.request_id)
+        if self.clock is not None:
+            self.clock.closed(self.request_id)
         self.drafter.finish()
 
 
@@ -149,6 +147,9 @@ class Drafting:
     sources: Sequence[type] = ()
     router: HintRouter | None = None
     draft_model: DraftModel | None = None
+
+    def __post_init__(self) -> None:
+        self._clock = None if self.costs is None else RoundClock(self.costs)
 
     @property
     def status(self) -> str:
@@ -186,6 +187,8 @@ class Drafting:
             costs_us=None if self.costs is None else self.costs.curve(),
             sources=sources,
             messages=request.messages or [],
+            num_opening=request.num_opening,
+            thinking=request.thinking,
         )
         asks = (
             self.router is not None
@@ -194,12 +197,12 @@ class Drafting:
             and bool(request.messages)
         )
         if not asks:
-            return RequestDrafter(drafter, request.request_id, None, self.costs)
+            return RequestDrafter(drafter, request.request_id, None, self._clock)
         assert self.router is not None
         assert request.messages is not None
         arrivals = self.router.open(request.request_id, drafter)
         self.router.sidecar.ask(request.request_id, request.messages, request.tools or [])
-        return RequestDrafter(drafter, request.request_id, self.router, self.costs, arrivals)
+        return RequestDrafter(drafter, request.request_id, self.router, self._clock, arrivals)
 
 
 def load(

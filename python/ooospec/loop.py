@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ooospec.backends.base import Backend
+from ooospec.backends.base import Backend, Verdict
+from ooospec.backends.together import Ask
 from ooospec.kv import Sequence
 from ooospec.output import Output
 from ooospec.rows import TARGET, Rows, Tree
@@ -127,27 +128,51 @@ class Loop:
 
     def start(self, prompt_ids: Seq[int]) -> None:
         """Prefills what of the prompt is not cached and commits the first token of the answer."""
+        self._prefill(prompt_ids[self.sequence.length :])
+
+    def start_on(self, prompt_ids: Seq[int]) -> bool:
+        """Does one chunk of what start() does; returns whether that was the last."""
+        rest = prompt_ids[self.sequence.length :]
+        room = self.backend.chunk - self.sequence.length % self.backend.chunk
+        if len(rest) <= room:
+            self._prefill(rest)
+            return True
         start = time.perf_counter()
-        logits = self.backend.prefill(self.sequence, prompt_ids[self.sequence.length :])
-        self._meanwhile()
+        self.backend.prefill(self.sequence, rest[:room])
+        self._count_prefill(start)
+        return False
+
+    def _prefill(self, tokens: Seq[int]) -> None:
+        """Prefills the end of the prompt and commits the first token of the answer."""
+        start = time.perf_counter()
+        logits = self.backend.prefill(self.sequence, tokens)
+        self.meanwhile()
         token = self._chooser.choose(logits, 0)
-        self.metrics.prefill_start = start
-        self.metrics.prefill_seconds = time.perf_counter() - start
+        self._count_prefill(start)
         self._commit([token])
         self._sources = [TARGET]
+
+    def _count_prefill(self, start: float) -> None:
+        self.metrics.prefill_start = self.metrics.prefill_start or start
+        self.metrics.prefill_seconds += time.perf_counter() - start
 
     def step(self) -> None:
         """Runs one round. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
-        rows = self._propose()
+        sequence, rows, chooser, place, top8 = self.ask(self._max_nodes)
         verdict = self.backend.verify(
-            self.sequence,
-            rows,
-            self._chooser,
-            len(self.output.token_ids),
-            top8=self._wants_top8 and rows.num_nodes > 0,
-            meanwhile=self._meanwhile,
+            sequence, rows, chooser, place, top8=top8, meanwhile=self.meanwhile
         )
+        self.take(rows, verdict, start)
+
+    def ask(self, budget: int) -> Ask:
+        """Returns what the next round is to verify: at most `budget` rows."""
+        rows = self._propose(budget)
+        top8 = self._wants_top8 and rows.num_nodes > 0
+        return Ask(self.sequence, rows, self._chooser, len(self.output.token_ids), top8)
+
+    def take(self, rows: Rows, verdict: Verdict, start: float) -> None:
+        """Takes up what became of the rows of ask(). start: of the round, as in Round."""
         path = verdict.path
         top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
         num_taken = self._commit(verdict.tokens, top8)
@@ -163,9 +188,9 @@ class Loop:
             Round(start, verdict.launched, verdict.seen, stop, len(rows), num_taken)
         )
 
-    def _propose(self) -> Rows:
+    def _propose(self, budget: int) -> Rows:
         root = self.output.token_ids[-1]
-        budget = min(self._max_nodes, self.sequence.capacity - self.sequence.length)
+        budget = min(budget, self._max_nodes, self.sequence.capacity - self.sequence.length)
         max_depth = self.output.num_left - 1  # after it comes the last token there may be
         if self._drafter is None or budget == 1 or max_depth == 0:
             return Rows.root(root)
@@ -181,7 +206,7 @@ class Loop:
             self._drafter.commit(tokens[:num_taken], top8)
         return num_taken
 
-    def _meanwhile(self) -> None:
+    def meanwhile(self) -> None:
         """Does what need not be done between two rounds; the target runs."""
         self._count()
         if self._drafter is not None:

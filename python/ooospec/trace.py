@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ooospec.engine import Method, Request
     from ooospec.hints import HintArrival
     from ooospec.loop import Drafter, Metrics
+    from ooospec.run import Method, Request
     from ooospec.sidecar.wave import WaveReport
 
 TARGET, SIDECAR, HINTS = 1, 2, 3

@@ -14,16 +14,46 @@ from rich.console import Console
 import ooospec.cli.options as opt
 from ooospec.errors import InvalidRequest
 
+LIMITS = "Limits"
+
 
 @opt.with_engine_options
 def serve(
     target: opt.Target,
     sidecar: opt.Sidecar = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on.", min=1, max=65535)] = 8000,
     model_name: Annotated[
-        str | None, typer.Option(help="What clients call the model; its folder or id.")
+        str | None, typer.Option(help="What clients call the model; its folder's name, or its id.")
     ] = None,
+    method: Annotated[str, typer.Option(help="ar, pld, toolspec or ooo.")] = "ooo",
+    api_keys: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the keys that clients may use, one a line.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    max_running: Annotated[
+        int,
+        typer.Option(help="Requests that share a round.", min=1, max=64, rich_help_panel=LIMITS),
+    ] = 8,
+    max_queue: Annotated[
+        int, typer.Option(help="Requests that wait.", min=1, rich_help_panel=LIMITS)
+    ] = 256,
+    max_seconds: Annotated[
+        float, typer.Option(help="From arrival to end.", min=1, rich_help_panel=LIMITS)
+    ] = 600.0,
+    max_answer_tokens: Annotated[
+        int, typer.Option(help="That may be asked for.", min=1, rich_help_panel=LIMITS)
+    ] = 16384,
+    max_tools: Annotated[
+        int, typer.Option(help="Of a request.", min=1, rich_help_panel=LIMITS)
+    ] = 512,
+    max_body_bytes: Annotated[
+        int, typer.Option(help="Of a request.", min=1, rich_help_panel=LIMITS)
+    ] = 4 << 20,
     *,
     how: opt.EngineOptions,
 ) -> None:
@@ -36,14 +66,35 @@ def serve(
         import uvicorn
 
         from ooospec.serve.app import make_app
+        from ooospec.serve.limits import Limits
     except ImportError as error:
         raise InvalidRequest(
             f"serve: expected the extra `serve` (pip install 'ooospec[serve]'), got none: {error}"
         ) from error
+    limits = Limits(
+        max_body_bytes=max_body_bytes,
+        max_tools=max_tools,
+        max_answer_tokens=max_answer_tokens,
+        max_queue=max_queue,
+        max_seconds=max_seconds,
+        max_running=max_running,
+    )
+    keys = _read_keys(api_keys)
     name = model_name or (Path(target).name if Path(target).is_dir() else target)
     with opt.open_engine(target, sidecar, how, console) as engine:
-        app = make_app(engine, model=name)
+        opt.check_method(engine, method)
+        app = make_app(engine, model=name, limits=limits, keys=keys, method=method)
         console.print(f"serving {name} at http://{host}:{port}/v1", highlight=False, markup=False)
         # uvicorn ends well on it, and raises it again
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         uvicorn.run(app, host=host, port=port, log_level="warning")
+
+
+def _read_keys(file: Path | None) -> list[str]:
+    """Returns the keys of a file. Raises InvalidRequest for a file without any."""
+    if file is None:
+        return []
+    keys = [key for line in file.read_text().splitlines() if (key := line.strip())]
+    if not keys:
+        raise InvalidRequest(f"--api-keys: expected at least one key in {file}, got none")
+    return keys

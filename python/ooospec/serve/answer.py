@@ -1,36 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the engine says, as OpenAI's objects: one completion, or chunks of it."""
+"""Answers as OpenAI's clients read them: one completion, or a stream of chunks."""
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ooospec.engine import Delta, Generation
-from ooospec.output import Usage
-from ooospec.serve.request import ChatRequest
-from ooospec.serve.scheduler import Job
+from ooospec.serve.errors import told
+from ooospec.serve.scheduler import Item
+from ooospec.serve.turn import Turn
 
-
-def usage_of(usage: Usage) -> dict[str, Any]:
-    """Returns a usage as OpenAI words it."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
+logger = logging.getLogger("ooospec.serve")
 
 
 class Answer:
     """The answer to one request, under way."""
 
-    def __init__(self, request: ChatRequest, job: Job, model: str) -> None:
-        self._request = request
-        self._job = job
+    def __init__(self, turn: Turn, items: AsyncIterator[Item], model: str) -> None:
+        """items: of the engine; who takes the first one hands it to events()."""
+        self._turn = turn
+        self.items = items
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -38,48 +31,50 @@ class Answer:
         }
 
     async def completion(self) -> dict[str, Any]:
-        """Returns the whole answer."""
-        generation: Generation | None = None
-        async for item in self._job.items():
-            if isinstance(item, Generation):
-                generation = item
-        assert generation is not None
-        message: dict[str, Any] = {"role": "assistant", "content": generation.text}
-        if generation.tool_calls:
-            message = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": generation.tool_calls,
-            }
-        choice = {"index": 0, "message": message, "finish_reason": generation.finish_reason}
+        """Returns the whole answer. Raises what ended it before its time."""
+        turn = self._turn
+        async for item in self.items:
+            turn.read(item)
+            if turn.finish_reason is not None:
+                break
+        choice = {
+            "index": 0,
+            "message": turn.message,
+            "finish_reason": turn.finish_reason,
+            "logprobs": None,
+        }
         return {
             **self._head,
             "object": "chat.completion",
             "choices": [choice],
-            "usage": usage_of(generation.usage),
+            "usage": turn.usage,
         }
 
-    async def events(self) -> AsyncIterator[str]:
-        """Yields the server-sent events of the answer."""
+    async def events(self, first: Item, *, with_usage: bool) -> AsyncIterator[str]:
+        """Yields the server-sent events of the answer.
+
+        first: the first of items, taken already. An error ends the stream with an event of its own.
+        """
+        turn = self._turn
         yield self._chunk({"role": "assistant", "content": ""})
-        async for item in self._job.items():
-            if isinstance(item, Delta):
-                if item.text and not self._request.tools:
-                    yield self._chunk({"content": item.text})
-                continue
-            if item.tool_calls:
-                calls = [{"index": i, **call} for i, call in enumerate(item.tool_calls)]
-                yield self._chunk({"tool_calls": calls})
-            elif self._request.tools and item.text:
-                yield self._chunk({"content": item.text})
-            yield self._chunk({}, item.finish_reason)
-            options = self._request.stream_options
-            if options is not None and options.include_usage:
-                yield self._event({"choices": [], "usage": usage_of(item.usage)})
+        try:
+            item: Item | None = first
+            while item is not None:
+                for delta in turn.read(item):
+                    yield self._chunk(delta)
+                done = turn.finish_reason is not None
+                item = None if done else await anext(self.items, None)
+        except Exception as error:
+            logger.error("a stream ended early: %s", error)
+            yield f"data: {json.dumps(told(error).body())}\n\n"
+            return
+        yield self._chunk({}, turn.finish_reason)
+        if with_usage:
+            yield self._event({"choices": [], "usage": turn.usage})
         yield "data: [DONE]\n\n"
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
         return self._event({"choices": [choice]})
 
     def _event(self, body: dict[str, Any]) -> str:

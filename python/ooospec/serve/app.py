@@ -4,73 +4,85 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 
 from ooospec.engine import Engine
-from ooospec.serve.answer import Answer
-from ooospec.serve.errors import ApiError, answer_api_error, api_error
+from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import Limits
-from ooospec.serve.request import parse_request
-from ooospec.serve.scheduler import Job, Scheduler
+from ooospec.serve.service import Service
 from ooospec.version import VERSION
 
 
-def make_app(engine: Engine, *, model: str, limits: Limits | None = None) -> FastAPI:
+def make_app(
+    engine: Engine,
+    *,
+    model: str,
+    limits: Limits | None = None,
+    keys: Sequence[str] = (),
+    method: str | None = None,
+) -> FastAPI:
     """Returns the server over `engine`, which stays the caller's.
 
-    model: the name that clients ask for.
+    model: the name that clients ask for. keys, method: see Service.
     """
-    bounds = limits or Limits()
-    scheduler = Scheduler(bounds)
+    service = Service(engine, model, limits or Limits(), keys, method)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(scheduler.close)
+        await run_in_threadpool(service.scheduler.close)
 
     app = FastAPI(title="ooospec", version=VERSION, lifespan=lifespan)
-    app.add_exception_handler(ApiError, answer_api_error)
+    app.state.service = service
+    app.add_exception_handler(ApiError, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_error)
+    _add_routes(app, service)
+    return app
+
+
+def _add_routes(app: FastAPI, service: Service) -> None:
     started = int(time.time())
 
     @app.get("/health")
     async def health() -> JSONResponse:
-        drafting = "off" if engine.drafting is None else engine.drafting.status
-        known = {"status": "ok", "model": model, "sidecar": drafting}
-        if not scheduler.is_alive:
-            return JSONResponse({**known, "status": "stopped"}, 503)
-        return JSONResponse(known)
+        """Whether requests are answered, and what becomes of the hints."""
+        drafting = service.engine.drafting
+        alive = service.scheduler.is_alive
+        known = {
+            "status": "ok" if alive else "stopped",
+            "model": service.model,
+            "sidecar": "no sidecar" if drafting is None else drafting.status,
+        }
+        return JSONResponse(known, 200 if alive else 503)
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        one = {"id": model, "object": "model", "created": started, "owned_by": "ooospec"}
+    async def models(request: Request) -> dict[str, Any]:
+        """The one model that is served."""
+        service.tenant(request)
+        one = {"id": service.model, "object": "model", "created": started, "owned_by": "ooospec"}
         return {"object": "list", "data": [one]}
 
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(request: Request) -> Response:
-        asked = parse_request(await request.body(), bounds)
-        if asked.model != model:
-            message = f"model: expected {model!r}, got {asked.model!r}"
-            raise ApiError(404, message, param="model", code="model_not_found")
-        try:
-            rounds = await run_in_threadpool(
-                engine.stream, asked.messages, asked.tools, **asked.sampling()
-            )
-            job = Job(rounds)
-            scheduler.submit(job)
-            answer = Answer(asked, job, model)
-            if asked.stream:
-                return StreamingResponse(answer.events(), media_type="text/event-stream")
-            return JSONResponse(await answer.completion())
-        except Exception as error:
-            told = api_error(error)
-            if told is None:
-                raise
-            raise told from error
+        """Answers a dialogue, as OpenAI's chat completions do."""
+        return await service.chat(request)
 
-    return app
+
+async def _answer_error(_: Request, error: Exception) -> JSONResponse:
+    """Tells a client of an error that left a route, or of a route that does not exist."""
+    if isinstance(error, HTTPException):
+        error = ApiError(error.status_code, str(error.detail))
+    assert isinstance(error, ApiError)
+    return error.response()

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import Request
 from fastapi.responses import JSONResponse
 
 from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
+
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
@@ -24,37 +25,27 @@ class ApiError(Exception):
 
     def body(self) -> dict[str, Any]:
         """Returns the error as OpenAI's clients read it."""
-        kind = "invalid_request_error" if self.status < 429 else "server_error"
-        kind = "rate_limit_error" if self.status == 429 else kind
+        usual = "invalid_request_error" if self.status < 500 else "server_error"
+        kind = KINDS.get(self.status, usual)
         return {
-            "error": {
-                "message": str(self),
-                "type": kind,
-                "param": self.param,
-                "code": self.code,
-            }
+            "error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}
         }
 
+    def response(self) -> JSONResponse:
+        """Returns the response that tells a client."""
+        headers = {"Retry-After": "1"} if self.status == 429 else None
+        return JSONResponse(self.body(), self.status, headers=headers)
 
-def api_error(error: Exception) -> ApiError | None:
-    """Returns what a client is told of an error of the engine; None for one that is a bug."""
+
+def told(error: Exception) -> ApiError:
+    """Returns what a client is told of an error: of one that is not its own only that there was
+    one.
+    """
     if isinstance(error, ApiError):
         return error
     if isinstance(error, PromptTooLong | OutOfPages):
         return ApiError(400, str(error), param="messages", code="context_length_exceeded")
     if isinstance(error, InvalidRequest):
-        field = str(error).partition(":")[0].partition("[")[0]
+        field = str(error).partition(":")[0].partition("[")[0].partition(".")[0]
         return ApiError(400, str(error), param=field if field.isidentifier() else None)
-    return None
-
-
-def error_response(error: ApiError) -> JSONResponse:
-    """Returns the response that tells a client of `error`."""
-    headers = {"Retry-After": "1"} if error.status == 429 else None
-    return JSONResponse(error.body(), error.status, headers=headers)
-
-
-async def answer_api_error(_: Request, error: Exception) -> JSONResponse:
-    """Handles an ApiError that left a route."""
-    assert isinstance(error, ApiError)
-    return error_response(error)
+    return ApiError(500, "the server failed to answer; its log says why", code="internal_error")

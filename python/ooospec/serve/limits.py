@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+MAX_STOPS = 16  # stop strings of a request
+MAX_STOP_CHARACTERS = 1024  # of each
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -13,9 +16,9 @@ class Limits:
     max_body_bytes: of a request. max_depth: of nested lists and objects in it.
     max_messages, max_tools: of a request. max_answer_tokens: most that a request may ask for.
     max_queue: requests that wait for a place. max_seconds: from arrival to the end of an answer,
-    which is then cut. max_running: requests that share the engine.
+    which is then cut. max_running: requests that share the engine, at most 64.
 
-    Raises ValueError for a value below one.
+    Raises ValueError for a value out of range.
     """
 
     max_body_bytes: int = 4 << 20
@@ -30,5 +33,7 @@ class Limits:
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
-            if value < 1:
-                raise ValueError(f"{limit.name}: expected at least 1, got {value}")
+            if value <= 0:
+                raise ValueError(f"{limit.name}: expected a number above 0, got {value}")
+        if self.max_running > 64:
+            raise ValueError(f"max_running: expected at most 64, got {self.max_running}")

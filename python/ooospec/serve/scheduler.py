@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread that runs the engine: takes requests from a queue, a round each in turn."""
+"""The thread that runs the engine: requests wait in a queue, then share its rounds."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 
-from ooospec.engine import Delta, Generation
+from ooospec.engine import Delta, Engine, Generation, Run
+from ooospec.errors import OutOfPages
 from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import Limits
+from ooospec.serve.metrics import Metrics
 
 logger = logging.getLogger("ooospec.serve")
-Item = Delta | Generation
+
+
+class TimeUp:
+    """The answer took as long as it may; what is there of it counts."""
+
+
+Item = Delta | Generation | TimeUp
 
 
 class Job:
     """A request on its way through the engine, and where its answer arrives.
 
-    cancelled: nobody waits for it any more.
+    arrived: seconds of time.monotonic. cancelled: nobody waits for it any more.
     """
 
-    def __init__(self, rounds: Iterator[Item]) -> None:
-        """rounds: of Engine.stream. To be made where the answer is awaited."""
-        self.rounds = rounds
-        self.cancelled = threading.Event()
+    def __init__(self, run: Run) -> None:
+        """To be made where the answer is awaited."""
+        self.run = run
+        self.arrived = time.monotonic()
+        self.cancelled = False
         self._loop = asyncio.get_running_loop()
         self._items: asyncio.Queue[Item | Exception] = asyncio.Queue()
 
@@ -35,29 +45,71 @@ class Job:
         try:
             self._loop.call_soon_threadsafe(self._items.put_nowait, item)
         except RuntimeError:  # the server has closed
-            self.cancelled.set()
+            self.cancelled = True
 
     async def items(self) -> AsyncIterator[Item]:
-        """Yields a Delta a round, then the Generation. Raises what the engine raised."""
+        """Yields a Delta a round, then the Generation or TimeUp. Raises what ended it else."""
         while True:
             item = await self._items.get()
             if isinstance(item, Exception):
                 raise item
             yield item
-            if isinstance(item, Generation):
+            if not isinstance(item, Delta):
                 return
 
 
-class Scheduler:
-    """Runs jobs, up to `max_running` at once, each one round in turn; the others wait in order."""
+class Queue:
+    """Jobs that wait: those of a tenant in order, the tenants in turn."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self) -> None:
+        self._of: dict[str, deque[Job]] = {}  # tenants in the order of their turns
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Job]:
+        return (job for jobs in self._of.values() for job in jobs)
+
+    def append(self, job: Job) -> None:
+        """Puts a job behind those of its tenant."""
+        self._of.setdefault(job.run.request.tenant, deque()).append(job)
+        self._count += 1
+
+    def first(self) -> Job | None:
+        """Returns the job whose turn it is."""
+        return next((jobs[0] for jobs in self._of.values()), None)
+
+    def remove(self, job: Job) -> None:
+        """Takes a job out, wherever it stands; its tenant has had its turn. ValueError if it is
+        not there.
+        """
+        tenant = job.run.request.tenant
+        jobs = self._of.get(tenant, deque())
+        jobs.remove(job)
+        self._count -= 1
+        del self._of[tenant]
+        if jobs:
+            self._of[tenant] = jobs
+
+
+class Scheduler:
+    """Runs jobs in one thread. A cycle admits what fits, does one chunk of prefill, and one round
+    that all share whose prefill is done. Pages are taken at admission and given back within a round
+    of the end, or of a cancellation.
+    """
+
+    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
+        self._engine = engine
         self._limits = limits
-        self._waiting: deque[Job] = deque()
-        self._running: deque[Job] = deque()
+        self._metrics = metrics
+        self._max_running = min(limits.max_running, engine.config.max_nodes)
+        self._waiting = Queue()
+        self._starting: deque[Job] = deque()
+        self._running: list[Job] = []
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="ooospec-engine", daemon=True)
+        self._thread = threading.Thread(target=self._main, name="ooospec-engine", daemon=True)
         self._thread.start()
 
     @property
@@ -66,7 +118,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._starting) + len(self._running)
 
     @property
     def is_alive(self) -> bool:
@@ -74,17 +126,22 @@ class Scheduler:
         return self._thread.is_alive()
 
     def submit(self, job: Job) -> None:
-        """Puts a job into the queue. Raises ApiError where it is full."""
+        """Puts a job into the queue. Raises ApiError where it is full or closed."""
         with self._changed:
+            if self._closed:
+                raise ApiError(503, "the server is shutting down", code="shutting_down")
             if len(self._waiting) >= self._limits.max_queue:
-                raise ApiError(
-                    429,
-                    f"queue: expected at most {self._limits.max_queue} waiting requests, got one "
-                    "more",
-                    code="queue_full",
-                )
+                message = f"queue: expected at most {self._limits.max_queue} requests, got one more"
+                raise ApiError(429, message, code="queue_full")
             self._waiting.append(job)
             self._changed.notify()
+
+    def cancel(self, job: Job) -> None:
+        """Ends a job, whatever became of it; from any thread. Safe to call twice."""
+        with self._changed:
+            job.cancelled = True
+            if job in self._waiting:
+                self._waiting.remove(job)
 
     def close(self) -> None:
         """Ends the thread; jobs that have not ended get an error. Safe to call twice."""
@@ -93,32 +150,107 @@ class Scheduler:
             self._changed.notify()
         self._thread.join()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._closed or self._waiting or self._running):
-                    self._changed.wait()
-                if self._closed:
-                    break
-                while self._waiting and len(self._running) < self._limits.max_running:
-                    self._running.append(self._waiting.popleft())
-            for _ in range(len(self._running)):
-                job = self._running.popleft()
-                if self._step(job):
-                    self._running.append(job)
-        for job in (*self._running, *self._waiting):
-            job.put(ApiError(503, "the server is shutting down", code="shutting_down"))
+    def _main(self) -> None:
+        while self._wait():
+            try:
+                self._cycle()
+            except Exception as error:  # of the backend: whoever was in that round has no answer
+                logger.exception("a round failed")
+                for job in [*self._starting, *self._running]:
+                    self._end(job, error)
+        for job in [*self._starting, *self._running, *self._waiting]:
+            self._end(job, ApiError(503, "the server is shutting down", code="shutting_down"))
 
-    def _step(self, job: Job) -> bool:
-        """Runs a round of a job. Returns whether it goes on."""
-        if job.cancelled.is_set():
-            job.rounds.close()  # type: ignore[attr-defined]  # a generator: gives its pages back
-            return False
-        try:
-            item = next(job.rounds)
-        except Exception as error:
-            logger.debug("a request failed", exc_info=error)
-            job.put(error)
-            return False
-        job.put(item)
-        return not isinstance(item, Generation)
+    def _wait(self) -> bool:
+        """Waits for something to do. Returns False when the scheduler is closed."""
+        with self._changed:
+            while not (self._closed or len(self._waiting) or self.num_running):
+                self._changed.wait()
+            return not self._closed
+
+    def _cycle(self) -> None:
+        self._drop_the_overdue()
+        while self.num_running < self._max_running and self._admit():
+            pass
+        if self._starting:
+            self._start_on(self._starting[0])
+        if self._running:
+            self._round()
+
+    def _drop_the_overdue(self) -> None:
+        now = time.monotonic()
+        with self._changed:
+            late = [job for job in self._waiting if now - job.arrived > self._limits.max_seconds]
+            for job in late:
+                self._waiting.remove(job)
+        for job in late:
+            message = f"no place became free within {self._limits.max_seconds:g} seconds"
+            job.put(ApiError(429, message, code="timeout"))
+        for job in [*self._starting, *self._running]:
+            if job.cancelled:
+                self._end(job, None)
+            elif now - job.arrived > self._limits.max_seconds:
+                self._end(job, TimeUp())
+
+    def _admit(self) -> bool:
+        """Takes the job whose turn it is into the engine, if its pages are free."""
+        with self._changed:
+            job = self._waiting.first()
+            if job is None:
+                return False
+            try:
+                with self._engine.lock:
+                    job.run.admit()
+            except OutOfPages as error:
+                if self.num_running:
+                    return False  # it keeps its turn
+                self._waiting.remove(job)
+                job.put(error)
+                return True
+            self._waiting.remove(job)
+            self._starting.append(job)
+        self._metrics.admitted(time.monotonic() - job.arrived)
+        job.run.attempt(job.run.begin)
+        self._hand_over(job)
+        return True
+
+    def _start_on(self, job: Job) -> None:
+        """Does a chunk of a job's prefill."""
+        with self._engine.lock:
+            done = job.run.attempt(job.run.start_on)
+        if done:
+            self._starting.remove(job)
+            self._running.append(job)
+            self._metrics.first_token(time.monotonic() - job.arrived)
+            self._hand_over(job, job.run.delta())
+        else:
+            self._hand_over(job)
+
+    def _round(self) -> None:
+        start = time.perf_counter()
+        self._engine.step([job.run for job in self._running])
+        self._metrics.round(len(self._running), time.perf_counter() - start)
+        for job in list(self._running):
+            self._hand_over(job, None if job.run.error else job.run.delta())
+
+    def _hand_over(self, job: Job, delta: Delta | None = None) -> None:
+        """Tells a job's reader what there is, and ends it where that was all."""
+        if delta is not None:
+            job.put(delta)
+        if job.run.error is not None:
+            self._end(job, job.run.error)
+        elif delta is not None and job.run.is_over:
+            self._end(job, job.run.generation())
+
+    def _end(self, job: Job, item: Item | Exception | None) -> None:
+        """Gives a job's pages back and tells its reader `item`."""
+        if job in self._running:
+            self._running.remove(job)
+        if job in self._starting:
+            self._starting.remove(job)
+        if job.run.has_begun:
+            self._metrics.ended(job.run)
+        with self._engine.lock:
+            job.run.attempt(job.run.close)
+        if item is not None:
+            job.put(item)
