@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ooospec import HintKind, HintRing
 from ooospec.backends.load import load_backend
@@ -290,6 +291,18 @@ def test_c06_a_smaller_context_than_the_targets_is_logged_once(
             thread.set_target(Target(CostCurve((1,), (1.0,)), 64, 4096, 0.0))
     (record,) = caplog.records
     assert "takes 1024 tokens, the target 4096" in record.getMessage()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is there")
+def test_a_device_that_is_not_there_is_a_status(model: Any) -> None:
+    sidecar = ThreadSidecar(config(model, device="cuda:1"))
+    assert not sidecar.wait_ready(30)
+    assert sidecar.status.startswith("failed: not loaded")
+    sidecar.ask(1, MESSAGES, TOOLS)
+    report = sidecar.wait_wave(1, 30)
+    assert report is not None
+    assert report.outcome.startswith("failed")
+    sidecar.close()
 
 
 def test_a_request_of_the_wrong_shape_fails_alone(thread: ThreadSidecar) -> None:

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+import torch
+
+from ooospec.loading import shared_compute
 from ooospec.sidecar.policy import CostCurve, Target, WavePolicy, Work
 
 # A 1.5B target and a 0.5B sidecar in float32 on two cores; Qwen3-8B and 0.6B shapes on an H200.
@@ -78,3 +83,23 @@ def test_a_cost_curve_is_straight_between_what_was_measured_and_beyond() -> None
 def test_curves_that_are_none(rows: tuple[int, ...], costs: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="cost curve: expected"):
         CostCurve(rows, costs)
+
+
+@pytest.mark.parametrize(
+    ("target", "sidecar", "expected"),
+    [
+        ("cpu", None, 1.0),
+        ("cpu", "cpu", 1.0),
+        ("cpu", "cuda:0", 0.0),
+        ("cuda:0", "cpu", 0.0),
+        ("cuda:0", None, 0.1),
+        ("cuda:0", "cuda", 0.1),
+        ("cuda:0", "cuda:1", 0.0),
+    ],
+)
+def test_a_wave_costs_the_target_what_they_share(
+    target: str, sidecar: str | None, expected: float
+) -> None:
+    running: Any = SimpleNamespace(config=SimpleNamespace(device=sidecar))
+    backend: Any = SimpleNamespace(device=torch.device(target))
+    assert shared_compute(running, backend) == expected

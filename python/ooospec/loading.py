@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from jinja2.exceptions import TemplateError
 
 from ooospec._core import _C
@@ -321,9 +322,11 @@ def end_token(backend: Backend) -> int:
 
 def shared_compute(sidecar: Any, backend: Backend) -> float:
     """Returns how much of a wave's time the target loses: all of it on the same CPU cores, a tenth
-    on the same GPU.
+    on the same GPU, nothing on another.
     """
-    device = str(sidecar.config.device or backend.device)
-    if not device.startswith(str(backend.device.type)):
+    own, other = backend.device, torch.device(sidecar.config.device or backend.device)
+    if own.type != other.type:
         return 0.0
-    return 1.0 if backend.device.type == "cpu" else 0.1
+    if own.type == "cpu":
+        return 1.0
+    return 0.1 if (own.index or 0) == (other.index or 0) else 0.0

@@ -90,6 +90,13 @@ Dtype = Annotated[
     str | None,
     typer.Option(help="float32 on a CPU, bfloat16 on a GPU unless told.", rich_help_panel=MODEL),
 ]
+SidecarDevice = Annotated[
+    str | None,
+    typer.Option(help="The sidecar's, such as cuda:1; as --device.", rich_help_panel=MODEL),
+]
+SidecarDtype = Annotated[
+    str | None, typer.Option(help="The sidecar's; as --dtype.", rich_help_panel=MODEL)
+]
 BackendOption = Annotated[
     Backend,
     typer.Option(
@@ -129,6 +136,8 @@ class EngineOptions:
     draft_model: DraftModel = None
     device: Device = None
     dtype: Dtype = None
+    sidecar_device: SidecarDevice = None
+    sidecar_dtype: SidecarDtype = None
     backend: BackendOption = Backend.auto
 
 
@@ -182,6 +191,8 @@ def open_engine(
             draft_model=how.draft_model,
             device=how.device,
             dtype=how.dtype,
+            sidecar_device=how.sidecar_device,
+            sidecar_dtype=how.sidecar_dtype,
             backend=how.backend.value,
             progress=console.is_terminal,
         )

@@ -9,8 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import torch
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
@@ -25,6 +28,13 @@ logger = logging.getLogger("ooospec.sidecar")
 
 MAX_FAILURES = 3  # waves in a row that may fail before the sidecar gives up
 COST_ROWS = (1, 8, 32)
+
+
+def on_device(device: str | None) -> AbstractContextManager[Any]:
+    """Makes a GPU the current one of this thread: graphs and raw launches go to the current one."""
+    if device is None or not device.startswith("cuda"):
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
 @dataclass(frozen=True)
@@ -148,39 +158,49 @@ class Worker:
 
     def load(self) -> None:
         """Loads the model. Mutates: the state, which says so if that fails."""
-        config = self._config
         self._tell_state("loading", 0)
         try:
-            backend = self._backend = load_backend(
-                config.source,
-                tokenizer=config.tokenizer,
-                adapter=config.adapter,
-                device=config.device,
-                dtype=config.dtype,
-                num_sequences=config.num_rows + 1,
-            )
-            examples = config.examples
-            if examples is None:
-                examples = config.adapter is None and not was_trained(backend.tokenizer)
-            limit = min(backend.context_limit, MAX_TOKENS)
-            builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
-            how: Any = {"num_rows": config.num_rows, "likely_within": config.likely_within}
-            if isinstance(backend, FusedBackend):
-                self._runner = GraphWaveRunner(backend, builder, **how)
-            else:
-                self._runner = WaveRunner(backend, builder, **how)
-            costs = None
-            if config.wave == "auto":
-                costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))
-            self._policy = WavePolicy(config.wave, costs, backend.chunk, config.num_rows)
+            with on_device(self._config.device):
+                ready = self._open()
         except Exception as error:
             self._unload()
             self._fail("not loaded", error)
             return
-        self._tell_state(f"ready: {backend.description}", limit)
+        self._tell_state(*ready)
+
+    def _open(self) -> tuple[str, int]:
+        """Makes the runner; returns the state and the most tokens of a prompt."""
+        config = self._config
+        backend = self._backend = load_backend(
+            config.source,
+            tokenizer=config.tokenizer,
+            adapter=config.adapter,
+            device=config.device,
+            dtype=config.dtype,
+            num_sequences=config.num_rows + 1,
+        )
+        examples = config.examples
+        if examples is None:
+            examples = config.adapter is None and not was_trained(backend.tokenizer)
+        limit = min(backend.context_limit, MAX_TOKENS)
+        builder = PromptBuilder(backend.tokenizer, max_tokens=limit, examples=examples)
+        how: Any = {"num_rows": config.num_rows, "likely_within": config.likely_within}
+        if isinstance(backend, FusedBackend):
+            self._runner = GraphWaveRunner(backend, builder, **how)
+        else:
+            self._runner = WaveRunner(backend, builder, **how)
+        costs = None
+        if config.wave == "auto":
+            costs = CostCurve(COST_ROWS, tuple(backend.measure_costs(COST_ROWS)))
+        self._policy = WavePolicy(config.wave, costs, backend.chunk, config.num_rows)
+        return f"ready: {backend.description}", limit
 
     def run(self) -> None:
         """Serves until stop(). Without a model every request is answered by an ERROR record."""
+        with on_device(self._config.device if self._backend is not None else None):
+            self._run()
+
+    def _run(self) -> None:
         while (request := self._inbox.get()) is not None and not self._stopped.is_set():
             report = WaveReport(request.request_id)
             with self._lock:
