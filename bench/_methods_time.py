@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import ooospec
 from _harness import Report, quantile
 from _lockstep import Lane, hugging_face_steps, run_lanes
-from _sidecars import RecordedSidecar, plain_calls, wrong_calls
 from ooospec.backends.load import load_backend
+from ooospec.bench.sidecars import RecordedSidecar, plain_calls, wrong_calls
 from ooospec.config import EngineConfig
 from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
 

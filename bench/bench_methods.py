@@ -10,10 +10,8 @@ where speculation cannot pay; see _methods_time.py.
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,63 +21,14 @@ import ooospec
 from _harness import Report, parse_args
 from _methods_time import bench_time
 from _requests import FILES, read_requests, spread
-from _sidecars import ReadySidecar, RecordedSidecar, plain_calls
-from ooospec import CallReader
-from ooospec.formats import tool_set
+from ooospec.bench.calls import CallRounds, call_rounds
+from ooospec.bench.sidecars import ReadySidecar, RecordedSidecar, plain_calls
+from ooospec.bench.summary import bootstrap_ratio
 from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
 
 NUM_BOOTSTRAP = 10_000
 PERFECT = "ooo, perfect hints"
-
-
-@dataclass(frozen=True)
-class CallRounds:
-    """Tokens of an answer's calls that rounds committed, and those rounds."""
-
-    num_tokens: int
-    num_rounds: int
-
-
-def call_rounds(engine: Any, tools: Sequence[dict[str, Any]], answer: Any) -> CallRounds | None:
-    """Counts from the first token of the answer's first call to the last of its last; None if none
-    parses.
-    """
-    pieces = engine.tokens.pieces
-    reader = CallReader(tool_set(tools))
-    ends = []
-    for token in answer.token_ids:
-        reader.feed(pieces[token])
-        ends.append(reader.num_bytes)
-    if not reader.spans or any(call.tool < 0 for call in reader.calls):
-        return None
-    begin, end = reader.spans[0][0], reader.spans[-1][1]
-    starts = [0, *ends[:-1]]
-    inside = [starts[i] < end and ends[i] > begin for i in range(len(ends))]
-    num_tokens = num_rounds = 0
-    done = 1  # the first token comes from prefill
-    for one in answer.metrics.rounds:
-        committed = sum(inside[done : done + one.num_committed])
-        num_tokens += committed
-        num_rounds += committed > 0
-        done += one.num_committed
-    return CallRounds(num_tokens, num_rounds)
-
-
-def bootstrap_ratio(
-    above: Sequence[CallRounds], below: Sequence[CallRounds], seed: int
-) -> tuple[float, float, float]:
-    """Returns the ratio of tokens a round over the same rows, and its paired 95 % bootstrap
-    interval.
-    """
-    chance = random.Random(seed)
-
-    def ratio(rows: Sequence[int]) -> float:
-        return rate([above[i] for i in rows]) / rate([below[i] for i in rows])
-
-    every = range(len(above))
-    drawn = sorted(ratio(chance.choices(every, k=len(every))) for _ in range(NUM_BOOTSTRAP))
-    return ratio(every), drawn[NUM_BOOTSTRAP // 40], drawn[-NUM_BOOTSTRAP // 40]
 
 
 def rate(rows: Sequence[CallRounds]) -> float:
@@ -111,7 +60,7 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
         options = {"max_tokens": args.max_tokens}
         ar = plain.generate(row["messages"], row["tools"], method="ar", **options)
         recorded.calls = plain_calls(ar)
-        counted = call_rounds(plain, row["tools"], ar)
+        counted = call_rounds(plain.tokens.pieces, row["tools"], ar)
         line = []
         for name, (engine, method) in runs.items():
             answer = engine.generate(row["messages"], row["tools"], method=method, **options)
@@ -119,7 +68,7 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
                 raise SystemExit(f"{row['id']}: {name} differs from ar")
             num_tokens += len(answer.token_ids)
             if counted is not None:
-                one = call_rounds(engine, row["tools"], answer)
+                one = call_rounds(engine.tokens.pieces, row["tools"], answer)
                 assert one is not None
                 counts[name].append(one)
                 by_file.setdefault(file, {}).setdefault(name, []).append(one)
@@ -134,7 +83,9 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
             report.add(f"{name}, {file}", "rate", rate(cells[name]), "tokens/round")
     pairs = [(name, "toolspec") for name in (*sidecars, PERFECT)]
     for above, below in (*pairs, *((name, PERFECT) for name in sidecars)):
-        ratio, low, high = bootstrap_ratio(counts[above], counts[below], args.seed)
+        # The same tokens in other rounds: the ratio of the rates is that of the rounds.
+        rounds = ([one.num_rounds for one in counts[name]] for name in (below, above))
+        ratio, low, high = bootstrap_ratio(*rounds, args.seed, NUM_BOOTSTRAP)
         for metric, value in (("ratio", ratio), ("low", low), ("high", high)):
             report.add(f"{above} / {below}", metric, value, "x")
     for name, ready in sidecars.items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, for sidecars `trace |
-train | eval-sidecar`, and `requests synth` for data.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, `bench` to compare, for
+sidecars `trace | train | eval-sidecar`, and `requests synth` for data.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 
 import typer
 
+from ooospec.cli.bench import bench
 from ooospec.cli.demo import demo
 from ooospec.cli.doctor import doctor
 from ooospec.cli.eval_sidecar import eval_sidecar
@@ -35,6 +36,7 @@ app.command()(demo)
 app.command()(selfcheck)
 app.command()(doctor)
 app.command()(serve)
+app.command()(bench)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sidecars of the benches: one that says what it is told to, one that is ready before it starts."""
+"""Sidecars of a bench: one that says what it is told to, one that is ready before it starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ooospec import HintKind, HintRing
+from ooospec._core import _C
 from ooospec.replay import slot_records
 
 READY_SECONDS = 120.0
@@ -20,7 +20,7 @@ class RecordedSidecar:
     """A sidecar that sends the slot records of calls it is given beforehand."""
 
     calls: Sequence[dict[str, Any]] = ()
-    ring: HintRing = field(default_factory=HintRing)
+    ring: _C.HintRing = field(default_factory=_C.HintRing)
     status: str = "ready"
 
     def ask(
@@ -43,7 +43,7 @@ class ReadySidecar:
 
     def __init__(self, sidecar: Any) -> None:
         self.sidecar = sidecar
-        self.ring = HintRing()
+        self.ring = _C.HintRing()
         self.seconds: list[float] = []
 
     @property
@@ -65,7 +65,7 @@ class ReadySidecar:
             self.ring.try_push(
                 request_id, record.kind, record.call, record.tool, record.parameter, record.text
             )
-            if record.kind in (HintKind.END, HintKind.ERROR):
+            if record.kind in (_C.HintKind.END, _C.HintKind.ERROR):
                 self.seconds.append(time.perf_counter() - start)
                 return
         raise TimeoutError(f"sidecar: expected a wave within {READY_SECONDS} s ({self.status})")

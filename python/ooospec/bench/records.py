@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one method made of one request, and the file that keeps it, so that a bench can go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ooospec.errors import InvalidRequest
+
+
+@dataclass(frozen=True)
+class Record:
+    """One answer. Times are seconds since the request arrived.
+
+    equal: the token ids are those of `ar`. first, last: when the first and the last token were
+    there. verify: the target's rounds, summed. rounds: (start, verify start, verify stop, stop,
+    rows, committed) each. accepted: draft tokens by name of source. call_tokens, call_rounds: of
+    the calls; None where none parses. arguments: (right, in all) of the reference call; None
+    without one, as `parses` and `function`. wave: when the sidecar's started and stopped; None
+    without one. hints: when each arrived.
+    """
+
+    target: str
+    file: str
+    request: str
+    method: str
+    token_ids: list[int]
+    equal: bool
+    prompt_tokens: int
+    cached_tokens: int
+    prefill: float
+    first: float
+    last: float
+    verify: float
+    rounds: list[list[float]]
+    accepted: dict[str, int]
+    rejected: dict[str, int]
+    call_tokens: int | None
+    call_rounds: int | None
+    parses: bool | None
+    function: bool | None
+    arguments: list[int] | None
+    wave: list[float] | None
+    hints: list[float]
+
+    @property
+    def decode(self) -> float:
+        """Seconds behind the first token."""
+        return self.last - self.first
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        return self.target, self.file
+
+
+class RecordFile:
+    """Records as lines of JSON behind one that has the settings.
+
+    Raises InvalidRequest, when made, for a file of other settings.
+    """
+
+    def __init__(self, path: Path, settings: dict[str, Any]) -> None:
+        self.path = path
+        self.records: list[Record] = []
+        head = json.dumps({"settings": settings}, sort_keys=True)
+        if not path.exists():
+            path.write_text(head + "\n")
+            return
+        lines = path.read_text().splitlines(keepends=True)
+        if not lines or json.loads(lines[0]) != json.loads(head):
+            raise InvalidRequest(
+                f"{path}: expected the results of the same command, got those of other settings "
+                f"({_difference(lines, settings)}); give another --out"
+            )
+        if not lines[-1].endswith("\n"):  # killed while writing
+            lines.pop()
+            path.write_text("".join(lines))
+        self.records = [Record(**json.loads(line)) for line in lines[1:]]
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Keeps the records of one request, all in one write."""
+        new = list(records)
+        self.records += new
+        with self.path.open("a") as file:
+            file.write("".join(json.dumps(asdict(record)) + "\n" for record in new))
+
+    def done(self, target: str, file: str) -> dict[str, list[Record]]:
+        """Returns the records of a cell by request, in the order in which they were made."""
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            if record.cell == (target, file):
+                found.setdefault(record.request, []).append(record)
+        return found
+
+
+def _difference(lines: list[str], settings: dict[str, Any]) -> str:
+    old = json.loads(lines[0]).get("settings", {}) if lines else {}
+    return ", ".join(
+        f"{key}: {old.get(key)!r}, not {settings.get(key)!r}"
+        for key in sorted({*old, *settings})
+        if old.get(key) != settings.get(key)
+    )
