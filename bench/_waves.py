@@ -29,9 +29,9 @@ class Pieces:
         self.pieces = [b"x"] * num_tokens
 
 
-def make_runner(model: Any, num_steps: int) -> GraphWaveRunner:
-    """Returns a runner whose answers have `num_steps` tokens."""
-    backend = FusedBackend(model)
+def make_runner(model: Any, num_steps: int, max_smem: int = 0) -> GraphWaveRunner:
+    """Returns a runner whose answers have `num_steps` tokens. max_smem: see ops.linear."""
+    backend = FusedBackend(model, max_smem=max_smem)
     backend.eos_ids = frozenset()
     builder: Any = Pieces(backend.decodable)
     return GraphWaveRunner(backend, builder, max_value_tokens=num_steps, likely_within=math.inf)

@@ -97,10 +97,11 @@ class WaveThread:
 
 
 def bench(report: Report, args: Any, device: str, dtype: torch.dtype) -> None:
-    target = Target(
-        FusedBackend(random_model(args.target, device, dtype)), args.prompt, args.rounds, args.seed
-    )
-    runner = make_runner(random_model(args.sidecar, device, dtype), args.steps)
+    model = random_model(args.target, device, dtype)
+    backend = FusedBackend(model, max_smem=1024 * args.target_smem)
+    target = Target(backend, args.prompt, args.rounds, args.seed)
+    sidecar = random_model(args.sidecar, device, dtype)
+    runner = make_runner(sidecar, args.steps, 1024 * args.sidecar_smem)
     rng, ring, vocab = random.Random(args.seed), HintRing(), runner.backend.decodable
     thread = WaveThread(
         lambda: run_wave(runner, make_prompt(args.prompt, args.slots, vocab, rng), ring)
@@ -173,6 +174,9 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=20)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=8)
+    smem = "KiB of shared memory that its products take; 0: all"
+    parser.add_argument("--target-smem", type=int, default=0, help=smem)
+    parser.add_argument("--sidecar-smem", type=int, default=0, help=smem)
     parser.add_argument("--repeats", type=int, default=20)
     args = parse_args(__doc__ or "", parser)
     device, dtype = "cuda", torch.bfloat16

@@ -143,6 +143,33 @@ def test_sizes_that_no_tile_divides(outputs: int, inputs: int, dtype: torch.dtyp
 
 @hopper
 @pytest.mark.gpu
+@pytest.mark.parametrize("model", SHAPES)
+def test_less_shared_memory_changes_no_bit(model: str) -> None:
+    torch.manual_seed(5)
+    for outputs, inputs in SHAPES[model]:
+        x, weight = (made(rows, inputs, dtype=torch.bfloat16) for rows in (64, outputs))
+        full, less = (torch.empty(64, outputs, dtype=x.dtype, device=DEVICE) for _ in range(2))
+        ops.linear(x, weight, full)
+        ops.linear(x, weight, less, max_smem=150 * 1024)
+        assert same_bits(full, less)
+
+
+@hopper
+@pytest.mark.gpu
+def test_little_shared_memory_is_enough_or_refused() -> None:
+    torch.manual_seed(6)
+
+    def product(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+        ops.linear(x, weight, out, max_smem=72 * 1024)
+
+    x, weight = (made(rows, 1024, dtype=torch.bfloat16) for rows in (64, 3072))
+    check(product, x, weight, 3072, False, torch.bfloat16)
+    with pytest.raises(ValueError, match="max_smem: expected room for two stages"):
+        ops.linear(x, weight, torch.empty(64, 3072, dtype=x.dtype, device=DEVICE), max_smem=9000)
+
+
+@hopper
+@pytest.mark.gpu
 def test_graphs_on_two_streams_at_once() -> None:
     torch.manual_seed(3)
     hidden, inner, num_layers = 1024, 3072, 8

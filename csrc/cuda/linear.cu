@@ -3,7 +3,7 @@
 // One warp copies: weights through a ring of stages, the first of them before the launches ahead
 // have ended, x when they have. Four warps multiply.
 #include <algorithm>
-#include <functional>
+#include <limits>
 #include <type_traits>
 
 #include "cuda/hopper.cuh"
@@ -351,6 +351,23 @@ bool describe(CUtensorMap& map, const void* data, bool is_bfloat16, std::int64_t
                               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+int stage_bytes(const LinearTiling& tiling) {
+  return tiling.depth * (kXBytes + tiling.tile * kLineBytes);
+}
+
+// Stages that a block needs: two to take turns, and what the sums of a cluster take in their place.
+int least_stages(const LinearTiling& tiling) {
+  if (tiling.parts == 1) return 2;
+  const int stage = stage_bytes(tiling);
+  return std::max(2, (4 * kRows * (tiling.tile + 8) + stage - 1) / stage);
+}
+
+// Stages that a block has room for.
+int most_stages(const LinearTiling& tiling, int max_smem) {
+  const int smem = max_smem > 0 ? std::min(max_smem, kSmemBytes) : kSmemBytes;
+  return (smem / tiling.blocks - kReservedBytes - kAlignment - 256) / stage_bytes(tiling);
+}
+
 template <typename T, int kTile, int kDepth>
 cudaError_t launch(const Linear& linear, const LinearTiling& tiling, cudaStream_t stream) {
   using Stages = Ring<kTile, kDepth>;
@@ -374,10 +391,10 @@ cudaError_t launch(const Linear& linear, const LinearTiling& tiling, cudaStream_
   args.parts = tiling.parts;
   args.up_row = linear.is_swiglu ? linear.num_outputs : 0;
   args.has_float_out = linear.has_float_out;
-  const int most = kSmemBytes / tiling.blocks - kReservedBytes - kAlignment - 256;
   const int needed = tiling.parts > 1 ? (args.num_copies + tiling.parts - 1) / tiling.parts : 99;
-  const int for_sums = (4 * kRows * (kTile + 8) + Stages::kStageBytes - 1) / Stages::kStageBytes;
-  args.num_stages = std::min(most / Stages::kStageBytes, std::max({2, needed, for_sums}));
+  const int least = least_stages(tiling);
+  args.num_stages = std::min(most_stages(tiling, linear.max_smem), std::max(least, needed));
+  if (args.num_stages < least) return cudaErrorInvalidValue;
   const int smem = args.num_stages * (Stages::kStageBytes + 16) + 8 + kAlignment;
   const auto kernel = linear_kernel<T, kTile, kDepth>;
   cudaError_t status =
@@ -432,13 +449,19 @@ double expected_ns(const LinearTiling& tiling, int num_rows, int num_inputs) {
 
 }  // namespace
 
-LinearTiling linear_tiling(int num_outputs, int num_inputs, bool is_swiglu) {
+LinearTiling linear_tiling(int num_outputs, int num_inputs, bool is_swiglu, int max_smem) {
   constexpr LinearTiling kTilings[] = {{96, 1, 1, 2}, {128, 2, 1, 1}, {96, 2, 1, 1}, {96, 2, 2, 1},
                                        {96, 2, 4, 1}, {64, 2, 1, 1},  {64, 2, 2, 1}, {64, 2, 4, 1}};
   const int num_rows = num_outputs * (is_swiglu ? 2 : 1);
-  return *std::ranges::min_element(kTilings, {}, [&](const LinearTiling& tiling) {
-    return expected_ns(tiling, num_rows, num_inputs);
-  });
+  LinearTiling best{};
+  double least = std::numeric_limits<double>::infinity();
+  for (const LinearTiling& tiling : kTilings) {
+    const double ns = expected_ns(tiling, num_rows, num_inputs);
+    if (ns >= least || most_stages(tiling, max_smem) < least_stages(tiling)) continue;
+    best = tiling;
+    least = ns;
+  }
+  return best;
 }
 
 int launch_linear(const Linear& linear, const LinearTiling& tiling, void* stream) {

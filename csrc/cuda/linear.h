@@ -24,16 +24,22 @@ struct Linear {
   bool is_bfloat16;
   bool has_float_out;  // out is float32; else it is of the type of x
   bool is_swiglu;      // weight is [2 M, K], gate first: out = silu(x @ gate^T) * (x @ up^T)
+  // Bytes of a multiprocessor's shared memory that it may take, so that launches of another stream
+  // find room beside it; it reads less far ahead. 0: all.
+  int max_smem;
 };
 
-// How a product is cut. Depends on nothing but its sizes.
+// How a product is cut. Depends on nothing but its sizes, and the shared memory where that is
+// short.
 struct LinearTiling {
   int tile;    // rows of the weight that a block (with its cluster) does at a time
   int depth;   // steps of 64 numbers of K that are copied at a time
   int parts;   // blocks of a cluster, each with a part of K; their sums are added in order
   int blocks;  // of one multiprocessor at a time
 };
-LinearTiling linear_tiling(int num_outputs, int num_inputs, bool is_swiglu);
+//   max_smem: as of Linear. What is cut otherwise, since it needs more, has other bits.
+// Returns no tile where there is room for none.
+LinearTiling linear_tiling(int num_outputs, int num_inputs, bool is_swiglu, int max_smem);
 
 // A row of `out` depends on that row of x and on the weight alone. Launches nothing else and needs
 // no scratch. May begin while the launches ahead still run (programmatic dependent launch).

@@ -69,6 +69,7 @@ def linear(
     is_bfloat16: bool,
     has_float_out: bool,
     is_swiglu: bool,
+    max_smem: int,
     stream: int,
 ) -> None: ...
 

@@ -80,7 +80,7 @@ void end_of_round(const Report& report, Address round, int num_rows, Address cho
 
 void linear(Address x, std::int64_t x_stride, Address weight, std::int64_t weight_stride,
             Address out, std::int64_t out_stride, int num_rows, int num_inputs, int num_outputs,
-            bool is_bfloat16, bool has_float_out, bool is_swiglu, Address stream) {
+            bool is_bfloat16, bool has_float_out, bool is_swiglu, int max_smem, Address stream) {
   OOOSPEC_REQUIRE(num_rows >= 1 && num_rows <= kMaxLinearRows,
                   "num_rows: expected an integer in [1, ", kMaxLinearRows, "], got ", num_rows);
   OOOSPEC_REQUIRE(num_inputs >= 8 && num_inputs % 8 == 0,
@@ -104,8 +104,11 @@ void linear(Address x, std::int64_t x_stride, Address weight, std::int64_t weigh
                     num_outputs,
                     is_bfloat16,
                     has_float_out,
-                    is_swiglu};
-  const LinearTiling tiling = linear_tiling(num_outputs, num_inputs, is_swiglu);
+                    is_swiglu,
+                    max_smem};
+  const LinearTiling tiling = linear_tiling(num_outputs, num_inputs, is_swiglu, max_smem);
+  OOOSPEC_REQUIRE(tiling.tile > 0, "max_smem: expected room for two stages, 0 for all, got ",
+                  max_smem, " bytes");
   cuda_check(launch_linear(args, tiling, stream_of(stream)), "linear");
 }
 
@@ -201,7 +204,7 @@ PYBIND11_MODULE(_C_cuda, module) {
   module.attr("MAX_LINEAR_ROWS") = kMaxLinearRows;
   module.def("linear", &linear, py::kw_only(), "x"_a, "x_stride"_a, "weight"_a, "weight_stride"_a,
              "out"_a, "out_stride"_a, "num_rows"_a, "num_inputs"_a, "num_outputs"_a,
-             "is_bfloat16"_a, "has_float_out"_a, "is_swiglu"_a, "stream"_a,
+             "is_bfloat16"_a, "has_float_out"_a, "is_swiglu"_a, "max_smem"_a, "stream"_a,
              "out = x @ weight^T of at most 64 rows, on Hopper; see cuda/linear.h.\n\n"
              "x, weight, out: addresses on the device; strides are in numbers.\n"
              "Raises ValueError for values out of range, RuntimeError if the launch fails.\n"

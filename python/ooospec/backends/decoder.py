@@ -74,19 +74,27 @@ class Decoder:
                 self._norm(x, layer.out_norm, x)
             self._norm(x, layer.post_norm, self._normed, residual)
             ops.linear_swiglu(
-                self._normed, layer.gate_up, self._activated, self._gate_up, weights.activation
+                self._normed,
+                layer.gate_up,
+                self._activated,
+                self._gate_up,
+                weights.activation,
+                max_smem=weights.max_smem,
             )
-            ops.linear(self._activated, layer.down, self._product)
+            self._linear(self._activated, layer.down, self._product)
             if layer.down_norm is not None:
                 self._norm(x, layer.down_norm, x)
         self._norm(x, weights.norm, self.hidden, residual)
 
     def write_logits(self, logits: torch.Tensor) -> None:
         """Writes the logits of `hidden` to `logits`, float32[N, V]."""
-        ops.linear(self.hidden, self.weights.head, logits)
+        self._linear(self.hidden, self.weights.head, logits)
         cap = self.weights.final_softcap
         if cap is not None:
             logits.div_(cap).tanh_().mul_(cap)
+
+    def _linear(self, x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+        ops.linear(x, weight, out, max_smem=self.weights.max_smem)
 
     def _norm(
         self,
@@ -109,7 +117,7 @@ class Decoder:
         """The attention of a layer and the product behind it, from _normed into _product."""
         weights, pool = self.weights, launch.pool
         keys, values = pool.keys[layer_idx], pool.values[layer_idx]
-        ops.linear(self._normed, layer.qkv, self._qkv)
+        self._linear(self._normed, layer.qkv, self._qkv)
         ops.qkv_rope_store(
             self._qkv,
             layer.cos_sin,
@@ -131,4 +139,4 @@ class Decoder:
             ops.tree_attention(query[rows], keys, values, plan, out[rows], *how)
         if not plans:
             ops.prefill_attention(query, keys, values, launch, out, *how)
-        ops.linear(self._attended_flat, layer.out, self._product)
+        self._linear(self._attended_flat, layer.out, self._product)

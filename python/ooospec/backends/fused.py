@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -64,16 +65,23 @@ class FusedBackend(LaunchBackend):
     """A Backend over packed weights; the model that they came from stays usable."""
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, num_sequences: int = 8, chunk: int = CHUNK
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        num_sequences: int = 8,
+        chunk: int = CHUNK,
+        max_smem: int = 0,
     ) -> None:
         """Takes the weights of `model`, which become views of packed ones.
 
-        num_sequences, chunk: see LaunchBackend.
+        num_sequences, chunk: see LaunchBackend. max_smem: that products may take; see ops.linear.
         Raises UnsupportedModel for a decoder that this backend does not know, ValueError for bad
         counts.
         """
         limit = int(model.config.get_text_config().max_position_embeddings)
-        self.weights = take_weights(model.eval(), limit + NUM_ROWS)
+        weights = take_weights(model.eval(), limit + NUM_ROWS)
+        self.weights = replace(weights, max_smem=max_smem)
         self.packed = PackedBody(self.weights, chunk)
         super().__init__(model, tokenizer, self.packed, num_sequences=num_sequences, chunk=chunk)
         self.is_canonical = True

@@ -56,6 +56,7 @@ class DecoderWeights:
 
     norm_offset: added to the weights of all norms. embed_scale: of embedded rows, rounded as the
     weights are. softcap, final_softcap: of scores of attention and of logits; None: no cap.
+    max_smem: that products may take; see ops.linear.
     """
 
     embed: torch.Tensor
@@ -72,6 +73,7 @@ class DecoderWeights:
     embed_scale: float | None
     softcap: float | None
     final_softcap: float | None
+    max_smem: int = 0
 
     @property
     def num_round_bytes(self) -> int:

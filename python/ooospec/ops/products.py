@@ -12,10 +12,12 @@ from ooospec.ops.dispatch import is_reference_forced, require
 from ooospec.ops.layer import swiglu
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
+def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, max_smem: int = 0) -> None:
     """Writes x @ weight^T, summed in float32, to `out`.
 
-    x: dtype[N, K]. weight: dtype[M, K]. out: dtype[N, M], or float32.
+    x: dtype[N, K]. weight: dtype[M, K]. out: dtype[N, M], or float32. max_smem: bytes of shared
+    memory of a multiprocessor that the kernel may take, so that another stream finds room beside
+    it; 0: all.
     On Hopper, up to 64 rows in bfloat16 or float16 go to a kernel of our own, whose rows depend on
     nothing but themselves and the weight: a row has the same bits among any others. It reads the
     weight before the launches ahead have ended: a weight that was just written needs a
@@ -30,7 +32,7 @@ def linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> None:
     if out.dtype not in (x.dtype, torch.float32):
         raise ValueError(f"out: expected {x.dtype} or {torch.float32}, got {out.dtype}")
     if _has_linear(x, weight, out):
-        _launch_linear(x, weight, out, is_swiglu=False)
+        _launch_linear(x, weight, out, is_swiglu=False, max_smem=max_smem)
     elif out.dtype == x.dtype:
         torch.mm(x, weight.t(), out=out)
     elif x.is_cuda:
@@ -45,13 +47,16 @@ def linear_swiglu(
     out: torch.Tensor,
     scratch: torch.Tensor | None = None,
     activation: str = "silu",
+    *,
+    max_smem: int = 0,
 ) -> None:
     """Writes activation(x @ gate^T) * (x @ up^T) to `out`: `linear` and `swiglu`.
 
     x: dtype[N, K]. gate_up: dtype[2 M, K], gate first. out: dtype[N, M].
     scratch: dtype[N, 2 M], for where there are two launches; None allocates it there.
-    activation: see `swiglu`. With silu on Hopper, there is one launch, in which gate and up are
-    multiplied before they are rounded. What `linear` says of rows and weights holds.
+    activation: see `swiglu`. max_smem: as of `linear`. With silu on Hopper, there is one launch, in
+    which gate and up are multiplied before they are rounded. What `linear` says of rows and weights
+    holds.
     Mutates out, scratch. Raises ValueError for another activation, dtype, shape or stride.
     """
     (num_rows, num_inputs), num_outputs = x.shape, out.shape[1]
@@ -61,11 +66,11 @@ def linear_swiglu(
     if scratch is not None:
         require("scratch", scratch, x.dtype, num_rows, 2 * num_outputs)
     if activation == "silu" and _has_linear(x, gate_up, out):
-        _launch_linear(x, gate_up, out, is_swiglu=True)
+        _launch_linear(x, gate_up, out, is_swiglu=True, max_smem=max_smem)
         return
     if scratch is None:
         scratch = torch.empty(num_rows, 2 * num_outputs, dtype=x.dtype, device=x.device)
-    linear(x, gate_up, scratch)
+    linear(x, gate_up, scratch, max_smem=max_smem)
     swiglu(scratch, out, activation)
 
 
@@ -86,7 +91,7 @@ def _has_linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> boo
 
 
 def _launch_linear(
-    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, is_swiglu: bool
+    x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, is_swiglu: bool, max_smem: int
 ) -> None:
     cuda_core().linear(
         x=x.data_ptr(),
@@ -101,5 +106,6 @@ def _launch_linear(
         is_bfloat16=x.dtype == torch.bfloat16,
         has_float_out=out.dtype == torch.float32,
         is_swiglu=is_swiglu,
+        max_smem=max_smem,
         stream=torch.cuda.current_stream(x.device).cuda_stream,
     )
