@@ -68,7 +68,7 @@ class Recording:
         self._program: Any = None
         self._end: Any = None
 
-    def ask(self, request_id: int, messages: Any, tools: Any) -> None:
+    def ask(self, request_id: int, messages: Any, tools: Any, tenant: str = "") -> None:
         """A request begins."""
         self._request_id, self._done, self._round = request_id, 1, 0
 

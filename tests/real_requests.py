@@ -60,7 +60,9 @@ class CallsAsHints:
     ring: HintRing = field(default_factory=HintRing)
     status: str = "ready"
 
-    def ask(self, request_id: int, messages: Any, tools: Sequence[dict[str, Any]]) -> None:
+    def ask(
+        self, request_id: int, messages: Any, tools: Sequence[dict[str, Any]], tenant: str = ""
+    ) -> None:
         for record in slot_records(request_id, self.calls, tools):
             self.ring.try_push(
                 request_id, record.kind, record.call, record.tool, record.parameter, record.text

@@ -69,7 +69,7 @@ class OneRequestSidecar:
         self.records = records
         self.cancelled: list[int] = []
 
-    def ask(self, request_id: int, messages: Any, tools: Any) -> None:
+    def ask(self, request_id: int, messages: Any, tools: Any, tenant: str = "") -> None:
         for record in self.records:
             assert self.ring.try_push(
                 record.request_id,

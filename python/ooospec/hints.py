@@ -27,9 +27,13 @@ class Sidecar(Protocol):
         """One line: ready, loading, or what failed."""
 
     def ask(
-        self, request_id: int, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+        self,
+        request_id: int,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[dict[str, Any]],
+        tenant: str = "",
     ) -> None:
-        """Starts a wave for a request. Never blocks."""
+        """Starts a wave for a request of a tenant. Never blocks."""
 
     def cancel(self, request_id: int) -> None:
         """Ends the request's wave, if it still runs. Never blocks."""

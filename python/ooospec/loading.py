@@ -26,6 +26,7 @@ from ooospec.hints import HintArrival, HintRouter
 from ooospec.methods import METHODS, Method
 from ooospec.sidecar.placement import Sidecar, open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
+from ooospec.sidecar.remote import RemoteSidecar, is_address
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.sources import Source, load_source
 from ooospec.tokens import TokenTable
@@ -202,7 +203,9 @@ class Drafting:
         assert self.router is not None
         assert request.messages is not None
         arrivals = self.router.open(request.request_id, drafter)
-        self.router.sidecar.ask(request.request_id, request.messages, request.tools or [])
+        self.router.sidecar.ask(
+            request.request_id, request.messages, request.tools or [], request.tenant
+        )
         return RequestDrafter(drafter, request.request_id, self.router, self._clock, arrivals)
 
 
@@ -228,8 +231,9 @@ def load(
     """Returns an engine whose methods are those of ooospec.methods.
 
     target: folder or hub id of a Hugging Face causal model, a loaded model, or a backend.
-    sidecar: folder or hub id of the model that predicts the calls, or a running Sidecar; None: no
-    hints, `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a
+    sidecar: folder or hub id of the model that predicts the calls, the address of one elsewhere
+    (tcp://HOST:PORT, ipc://PATH; see `ooospec sidecar`), or a running Sidecar; None: no hints,
+    `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a
     thread of this process, or a process.
     wave: whether waves start: "auto" where their measured cost is worth it.
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
@@ -253,7 +257,9 @@ def load(
     if model.tokenizer is None:
         raise ValueError("target: expected a model with its tokenizer, got one without")
     running: Sidecar | None = None
-    if isinstance(sidecar, str):
+    if is_address(sidecar):
+        running = RemoteSidecar(SidecarConfig(sidecar, wave=wave))
+    elif isinstance(sidecar, str):
         running = open_sidecar(
             SidecarConfig(
                 sidecar,

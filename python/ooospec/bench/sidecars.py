@@ -24,7 +24,11 @@ class RecordedSidecar:
     status: str = "ready"
 
     def ask(
-        self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]
+        self,
+        request_id: int,
+        messages: Sequence[Any],
+        tools: Sequence[dict[str, Any]],
+        tenant: str = "",
     ) -> None:
         for record in slot_records(request_id, self.calls, tools):
             self.ring.try_push(
@@ -51,7 +55,11 @@ class ReadySidecar:
         return str(self.sidecar.status)
 
     def ask(
-        self, request_id: int, messages: Sequence[Any], tools: Sequence[dict[str, Any]]
+        self,
+        request_id: int,
+        messages: Sequence[Any],
+        tools: Sequence[dict[str, Any]],
+        tenant: str = "",
     ) -> None:
         start = time.perf_counter()
         self.sidecar.ask(request_id, messages, tools)

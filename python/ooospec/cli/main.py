@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor | serve`, `bench` to compare, for
-sidecars `trace | train | eval-sidecar`, and `requests synth` for data.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench` to
+compare, for sidecars `trace | train | eval-sidecar`, and `requests synth` for data.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
 from ooospec.cli.selfcheck import selfcheck
 from ooospec.cli.serve import serve
+from ooospec.cli.sidecar import sidecar
 from ooospec.cli.synth import requests
 from ooospec.cli.trace import trace
 from ooospec.cli.train import train
@@ -37,6 +38,7 @@ app.command()(selfcheck)
 app.command()(doctor)
 app.command()(serve)
 app.command()(bench)
+app.command()(sidecar)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)

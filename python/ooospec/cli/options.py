@@ -51,7 +51,11 @@ Target = Annotated[
 ]
 Sidecar = Annotated[
     str | None,
-    typer.Option("--sidecar", "-s", help="Folder or hub id of the model that guesses the call."),
+    typer.Option(
+        "--sidecar",
+        "-s",
+        help="Folder or hub id of the model that guesses the call, or tcp://... of one elsewhere.",
+    ),
 ]
 Adapter = Annotated[
     Path | None,
@@ -223,6 +227,9 @@ def announce(role: str, model: str, console: Console) -> None:
     Raises ModelNotFound.
     """
     plain: Any = {"highlight": False, "markup": False}
+    if "://" in model:
+        console.print(f"{role}: {model} (elsewhere)", **plain)
+        return
     folder = Path(model)
     if folder.is_dir():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))

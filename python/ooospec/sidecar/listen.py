@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sidecar that serves engines elsewhere: asks come in over ZeroMQ, hints go out when ready.
+
+What an engine sends is checked and bounded; what is not right is dropped. An engine that is gone,
+or takes nothing, loses its hints and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import threading
+import time
+from typing import NamedTuple
+
+from ooospec._core import _C
+from ooospec.errors import InvalidRequest
+from ooospec.sidecar import wire
+from ooospec.sidecar.remote import MAX_AT_ONCE, zmq_module
+from ooospec.sidecar.wave import WaveReport
+from ooospec.sidecar.wire import Kind, Message
+from ooospec.sidecar.worker import Ask, SidecarConfig, Worker
+
+logger = logging.getLogger("ooospec.sidecar")
+
+MAX_LIVE = 256  # requests of all engines that wait or run
+MAX_LIVE_OF_ONE = 64  # and of one of them
+IDLE_MS = 50
+PAUSE_SECONDS = 0.0002  # between two looks at the ring while a wave runs
+
+
+class Asked(NamedTuple):
+    """Whose request it is. identity: of the connection."""
+
+    identity: bytes
+    session: int
+    request: int
+
+
+class Listener:
+    """Serves engines with one sidecar, a wave after the other, until close().
+
+    address: where it listens, the port chosen if it was left open. num_refused: messages that were
+    not right, or too many.
+    """
+
+    def __init__(self, config: SidecarConfig, address: str) -> None:
+        """Listens; the model is loaded by run(). Raises InvalidRequest for a bad address."""
+        zmq = self._zmq = zmq_module()
+        self.num_refused = 0
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.SNDHWM, MAX_AT_ONCE)
+        self._socket.setsockopt(zmq.RCVHWM, MAX_AT_ONCE)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, wire.HEADER_BYTES + wire.MAX_BODY_BYTES[Kind.ASK])
+        try:
+            self._socket.bind(address)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            self._context.term()
+            raise InvalidRequest(
+                f"--listen: expected a free address tcp://HOST:PORT or ipc://PATH, got {address!r} "
+                f"({error})"
+            ) from error
+        self.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0")
+        self._ring = _C.HintRing()
+        self._reports: queue.SimpleQueue[WaveReport] = queue.SimpleQueue()
+        self._state = ("loading", 0)
+        self._worker = Worker(config, self._ring, self._hear_state, self._reports.put)
+        self._numbers = itertools.count(1)
+        self._live: dict[int, Asked] = {}
+        self._closing = threading.Event()
+
+    def run(self) -> None:
+        """Loads the model and serves until close(); the sockets are closed then."""
+        thread = threading.Thread(target=self._work, name="ooospec-sidecar", daemon=True)
+        thread.start()
+        poller = self._zmq.Poller()
+        poller.register(self._socket, self._zmq.POLLIN)
+        while not self._closing.is_set():
+            if poller.poll(0 if self._live else IDLE_MS):
+                self._take()
+            if not self._give() and self._live:
+                time.sleep(PAUSE_SECONDS)
+        self._worker.stop()
+        thread.join()
+        self._socket.close()
+        self._context.term()
+
+    def close(self) -> None:
+        """Makes run() return. Safe to call twice, from any thread."""
+        self._closing.set()
+
+    def _work(self) -> None:
+        self._worker.load()
+        self._worker.run()
+
+    def _hear_state(self, state: str, context_limit: int) -> None:
+        self._state = (state, context_limit)
+        logger.info("%s", state)
+
+    def _take(self) -> None:
+        """Takes what engines sent."""
+        for _ in range(MAX_AT_ONCE):
+            try:
+                frames = self._socket.recv_multipart(self._zmq.NOBLOCK)
+            except self._zmq.Again:
+                return
+            message = wire.parse(frames[1]) if len(frames) == 2 else None
+            if message is None or not self._hear(frames[0], message):
+                self.num_refused += 1
+
+    def _hear(self, identity: bytes, message: Message) -> bool:
+        """Takes up a message; returns whether it was one that comes here."""
+        asked = Asked(identity, message.session, message.request)
+        if message.kind is Kind.HELLO:
+            self._send(asked._replace(request=0), Kind.STATE, wire.state_body(*self._state))
+            return True
+        if message.kind is Kind.CANCEL:
+            for number, live in self._live.items():
+                if live == asked:
+                    self._worker.cancel(number)
+            return True
+        found = wire.read_ask(message.body) if message.kind is Kind.ASK else None
+        of_it = sum(live.identity == identity for live in self._live.values())
+        if found is None or len(self._live) >= MAX_LIVE or of_it >= MAX_LIVE_OF_ONE:
+            return False
+        messages, tools, tenant = found
+        number = next(self._numbers)
+        self._live[number] = asked
+        # Engines share no cached prefixes, whatever their tenants are called.
+        self._worker.ask(Ask(number, messages, tools, f"{message.session:x}:{tenant}"))
+        return True
+
+    def _give(self) -> bool:
+        """Sends what is ready; returns whether there was something."""
+        report: WaveReport | None = None
+        with contextlib.suppress(queue.Empty):
+            report = self._reports.get_nowait()
+        num_hints = 0
+        while (record := self._ring.try_pop()) is not None:  # all that came before the report too
+            num_hints += 1
+            asked = self._live.get(record.request_id)
+            if asked is not None:
+                self._send(asked, Kind.HINT, wire.hint_body(record))
+        if report is not None:
+            asked = self._live.pop(report.request_id, None)
+            if asked is not None:
+                self._send(asked, Kind.DONE, wire.done_body(report.outcome))
+        return num_hints > 0 or report is not None
+
+    def _send(self, asked: Asked, kind: Kind, body: bytes) -> None:
+        """Sends a message to an engine; one that is gone or full does not get it."""
+        frame = wire.pack(Message(kind, asked.session, asked.request, body))
+        with contextlib.suppress(self._zmq.Again):
+            self._socket.send_multipart([asked.identity, frame], self._zmq.NOBLOCK)
