@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench` to
-compare, for sidecars `trace | train | eval-sidecar`, and `requests synth` for data.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench |
+estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth` for data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 from ooospec.cli.bench import bench
 from ooospec.cli.demo import demo
 from ooospec.cli.doctor import doctor
+from ooospec.cli.estimate import estimate
 from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
 from ooospec.cli.selfcheck import selfcheck
@@ -39,6 +40,7 @@ app.command()(doctor)
 app.command()(serve)
 app.command()(bench)
 app.command()(sidecar)
+app.command()(estimate)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)
