@@ -75,6 +75,7 @@ bench: build  ## the benchmarks, small enough to see that they run; those on mod
 	$(BIN)/python bench/bench_colocation.py --smoke
 	$(BIN)/python bench/bench_tree_attention.py --smoke
 	$(BIN)/python bench/bench_kv_compact.py --smoke
+	$(BIN)/python bench/bench_tiny.py --smoke
 ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_gap.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)

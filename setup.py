@@ -225,7 +225,7 @@ class ManylinuxWheel(bdist_wheel):
 setup(
     packages=[*find_packages("python"), "ooospec.triton_kernels"],
     package_dir={"": "python", "ooospec.triton_kernels": "triton_kernels"},
-    package_data={"ooospec": ["py.typed", "*.pyi"]},
+    package_data={"ooospec": ["py.typed", "*.pyi"], "ooospec.shipped": ["*/*"]},
     ext_modules=[
         Extension("ooospec._C", SOURCES),
         *([Extension("ooospec._C_cuda", CUDA_SOURCES)] if cuda_archs() else []),

@@ -20,6 +20,7 @@ from ooospec.backends.support import head_dim
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound
+from ooospec.shipped import shipped_folder
 
 logger = logging.getLogger("ooospec")
 
@@ -159,10 +160,12 @@ def _placed(model: Any, device: torch.device, *, may_stay: bool) -> Any:
 def load_model(
     source: str, dtype: torch.dtype, tokenizer: Any = None, *, progress: bool = False
 ) -> tuple[Any, Any]:
-    """Returns the Hugging Face model of a folder or hub id, on the CPU, and its tokenizer.
+    """Returns the Hugging Face model of a folder, a hub id or the name of a model that comes with
+    the package, on the CPU, and its tokenizer.
 
     Raises ModelNotFound.
     """
+    source = str(shipped_folder(source) or source)
     kept: Any = {"trust_remote_code": False}
     try:
         with _bars(progress):

@@ -24,10 +24,9 @@ from ooospec.cli.generate import report
 from ooospec.cli.requests import gather
 from ooospec.cli.samples import FLIGHT, request
 from ooospec.cli.view import coloured, legend, plot, source_name, spans
+from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, SIDECAR, TARGET, shipped_folder
 from ooospec.trace import Recorder, TracedRequest, write_trace
 
-TARGET = "Qwen/Qwen2.5-Coder-1.5B-Instruct"
-SIDECAR = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 WIDTH = 100
 
 
@@ -71,8 +70,11 @@ class Run:
 
 @opt.with_engine_options
 def demo(
-    target: opt.Target = TARGET,
-    sidecar: opt.Sidecar = SIDECAR,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", "-t", help="Folder or hub id of the model that answers."),
+    ] = None,
+    sidecar: opt.Sidecar = None,
     text: Annotated[str | None, typer.Argument(help="A request; a flight booking if none.")] = None,
     tools: opt.Tools = None,
     requests: opt.Requests = None,
@@ -90,8 +92,14 @@ def demo(
 
     ooospec demo
 
+    ooospec demo "Weather in Oslo, two days?" --tools tools.json
+
     ooospec demo --target MODEL --sidecar SMALL_MODEL --svg demo.svg --trace demo.json
     """
+    toys = shipped_folder(TARGET) is not None
+    target = target or (TARGET if toys else REAL_TARGET)
+    if sidecar is None:
+        sidecar = SIDECAR if toys and target == TARGET else REAL_SIDECAR
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
@@ -104,20 +112,20 @@ def demo(
     question = str(asked["messages"][-1].get("content", ""))
     opener = opt.open_engine(target, sidecar or None, how, console)
     with opener as engine, _live(console, question, runs) as show:
-        for name in (opt.check_method(engine, method), "ar"):
+        beside = ("toolspec", "ar") if method == "ooo" else ("ar",)
+        for name in (opt.check_method(engine, method), *beside):
             run, recorder = Run(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]
             runs.append(run)
             _answer(engine, asked, run, recorder, show, max_tokens)
             if trace is not None:
                 traced.append(recorder.traced(name, run.answer.metrics))
-    drafted, plain = runs
-    equal = drafted.token_ids == plain.token_ids
-    ends = _ends(question, drafted, plain, equal, console.width)
+    equal = all(run.token_ids == runs[-1].token_ids for run in runs)
+    ends = _ends(question, runs, equal, console.width)
     if trace is not None:
         write_trace(trace, traced)
     if svg is not None:
         picture = Console(record=True, width=WIDTH, file=io.StringIO())
-        picture.print(_ends(question, drafted, plain, equal, WIDTH))
+        picture.print(_ends(question, runs, equal, WIDTH))
         picture.save_svg(str(svg), title=f"ooospec demo: {Path(target).name}")
     if as_json:
         answers = [report(run.method, run.method, run.answer, run.seconds) for run in runs]
@@ -158,7 +166,8 @@ def view(question: str, runs: list[Run], width: int = WIDTH) -> RenderableType:
     """Returns the request, the answer in colours, what they mean, and rounds against tokens."""
     first = runs[0]
     sources = [source_name(source) for source in first.sources]
-    curves = [(style, run.curve) for style, run in zip(("green", "white dim"), runs, strict=False)]
+    styles = ("green", *["cyan"] * (len(runs) - 2), "white dim")
+    curves = [(style, run.curve) for style, run in zip(styles, runs, strict=False)]
     numbers = Text("\n".join(run.summary for run in runs))
     left = Group(legend(sources), Text(), numbers)
     side: RenderableType = Group(left, plot(curves))
@@ -172,8 +181,9 @@ def view(question: str, runs: list[Run], width: int = WIDTH) -> RenderableType:
     )
 
 
-def _ends(question: str, drafted: Run, plain: Run, equal: bool, width: int) -> RenderableType:
+def _ends(question: str, runs: list[Run], equal: bool, width: int) -> RenderableType:
     """Returns the last view with the verified calls and the comparison."""
+    drafted, plain = runs[0], runs[-1]
     lines = Text()
     for call in drafted.answer.tool_calls:
         function = call["function"]
@@ -184,4 +194,4 @@ def _ends(question: str, drafted: Run, plain: Run, equal: bool, width: int) -> R
     lines.append(
         f"\nequal to ar: {'yes' if equal else 'NO'}", "bold green" if equal else "bold red"
     )
-    return Group(view(question, [drafted, plain], width), lines)
+    return Group(view(question, runs, width), lines)

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from ooospec.errors import InvalidRequest, ModelNotFound
+from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
 
 if TYPE_CHECKING:
     from ooospec.engine import Engine
@@ -229,6 +230,12 @@ def announce(role: str, model: str, console: Console) -> None:
     plain: Any = {"highlight": False, "markup": False}
     if "://" in model:
         console.print(f"{role}: {model} (elsewhere)", **plain)
+        return
+    shipped = shipped_folder(model)
+    if shipped is not None:
+        real = f"; for a real one: --target {REAL_TARGET} --sidecar {REAL_SIDECAR}"
+        hint = real if role == "target" else ""
+        console.print(f"{role}: {model} ({about(shipped)}{hint})", soft_wrap=True, **plain)
         return
     folder = Path(model)
     if folder.is_dir():

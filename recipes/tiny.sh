@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Makes the toy pair side by side, on two GPUs where there are two, in about five minutes; run in the
+# root of a checkout that is built. DATA: folder of the request files (train_*.jsonl.gz to train on,
+# eval_*.jsonl.gz to evaluate on). OUT: folder that gets target.tgz and sidecar.tgz, which belong
+# into python/ooospec/shipped as tiny-target and tiny-sidecar, the target's evaluation, and logs.
+#
+# Others: WORK (folder for what is under way; a run that was ended goes on from there), PYTHON,
+# SYNTH (made-up requests), PROCESSES (that prepare examples of each), TARGET_SECONDS and
+# SIDECAR_SECONDS (of training steps), TARGET_RATE and SIDECAR_RATE (learning rates).
+set -uo pipefail
+: "${DATA:?folder of the request files}" "${OUT:?folder for the results}"
+export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=2
+PYTHON=${PYTHON:-python3}
+WORK=${WORK:-$(mktemp -d)}
+NUM_GPUS=$(nvidia-smi -L | wc -l)
+mkdir -p "$OUT" "$WORK"
+
+train_files=() eval_files=()
+for file in "$DATA"/train_*.jsonl.gz; do train_files+=(--requests "$file"); done
+for file in "$DATA"/eval_*.jsonl.gz; do eval_files+=(--requests "$file"); done
+
+make_one() {  # part, GPU, seconds, learning rate
+  export CUDA_VISIBLE_DEVICES=$2
+  "$PYTHON" -m ooospec.tiny train "$1" --out "$WORK/$1" "${train_files[@]}" \
+    --synth "${SYNTH:-150000}" --processes "${PROCESSES:-14}" --seconds "$3" \
+    --learning-rate "$4" || return
+  tar -czf "$OUT/$1.tgz" -C "$WORK/$1" .
+  if [ "$1" = target ]; then
+    "$PYTHON" -m ooospec.tiny evaluate "$WORK/target" --out "$OUT/target-evaluation.json" \
+      --held-out 400 "${eval_files[@]}" --limit 200 --rows 100
+  fi
+}
+
+make_one target 0 "${TARGET_SECONDS:-160}" "${TARGET_RATE:-2e-3}" > "$OUT/target.log" 2>&1 &
+target=$!
+make_one sidecar $((NUM_GPUS > 1)) "${SIDECAR_SECONDS:-190}" "${SIDECAR_RATE:-2e-3}" \
+  > "$OUT/sidecar.log" 2>&1 &
+wait $!; sidecar_code=$?
+wait $target; target_code=$?
+tail -n 6 "$OUT/target.log" "$OUT/sidecar.log"
+echo "target: exit $target_code; sidecar: exit $sidecar_code"
+exit $((target_code || sidecar_code))
