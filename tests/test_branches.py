@@ -93,8 +93,9 @@ def test_a_branch_sees_the_prefix_and_itself_only() -> None:
 
 
 def test_the_last_row_of_a_batch_of_rows_is_causal_without_a_mask() -> None:
-    parts = separate(examples()[0])
-    assert not make_batch(parts).branched
+    batch = make_batch(separate(examples()[0]))
+    assert not batch.branched
+    assert batch.positions.unique(dim=0).tolist() == [list(range(batch.ids.shape[1]))]
     assert make_batch(examples()).branched
 
 

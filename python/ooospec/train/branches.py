@@ -67,14 +67,16 @@ def make_batch(examples: Seq[Example], device: torch.device | str = "cpu") -> Ba
     """Returns requests side by side. The last token of an answer is a target only."""
     size = -(-max(num_laid_out(example) for example in examples) // PAD_TO) * PAD_TO
     shape = (len(examples), size)
-    ids, positions = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    ids = torch.zeros(shape, dtype=torch.long)
+    # Through the padding too: rows without branches are then plain to transformers, which would
+    # make a mask for any jump, and attend without one.
+    positions = torch.arange(size).repeat(len(examples), 1)
     segments = torch.full(shape, _PADDING)
     places: list[tuple[int, int, int, int]] = []  # sequence, index, target, row
     kinds: list[Kind] = []
     for i, example in enumerate(examples):
         end = len(example.prefix)
         ids[i, :end] = torch.tensor(example.prefix)
-        positions[i, :end] = torch.arange(end)
         segments[i, :end] = 0
         for branch, row in enumerate(example.rows, start=1):
             start, tokens = end, row.question + row.answer[:-1]
