@@ -16,10 +16,6 @@ from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.train.evaluation import ask, wait_ready
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"  # PEFT on transformers 5.24
-)
-
 ROOT = Path(__file__).parents[1]
 ADAPTER = ROOT / "adapters" / "qwen2.5-coder-0.5b"
 SETS = {  # of eval.json -> as README and card name them

@@ -17,10 +17,6 @@ from ooospec.train.rows import Example, make_example
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 from tiny_sidecar import MESSAGES, TOOLS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"  # PEFT on transformers 5.24
-)
-
 CALL = {"name": "get_weather", "arguments": {"days": 3, "city": "Zürich"}}
 
 

@@ -13,10 +13,6 @@ from ooospec.cli.main import run
 from tiny_models import tiny_model, tiny_tokenizer
 from tiny_sidecar import MESSAGES, TOOLS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"  # PEFT on transformers 5.24
-)
-
 CALL = {"name": "set_alarm", "arguments": {"time": "06:30"}}
 
 

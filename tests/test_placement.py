@@ -331,7 +331,6 @@ def test_auto_starts_a_wave_where_it_pays(model: Any) -> None:
     sidecar.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # PEFT asks for it
 def test_an_adapter_is_applied_and_one_of_another_base_is_refused(
     folder: str, tmp_path: Path
 ) -> None:

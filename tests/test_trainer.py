@@ -22,10 +22,6 @@ from ooospec.train.run import DEV, Run, open_run
 from tiny_models import tiny_model, tiny_tokenizer
 from tiny_sidecar import MESSAGES, TOOLS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.is_gradient_checkpointing. is deprecated:FutureWarning"  # PEFT on transformers 5.24
-)
-
 WEATHER = {"name": "get_weather", "arguments": {"days": 3, "city": "Zürich"}}
 ALARM = {"name": "set_alarm", "arguments": {"time": "06:30"}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,17 @@ def _runs(model: Any, num_heads: int, num_kv_heads: int, dim: int) -> bool:
     return reason is None
 
 
+def wrap_with_adapter(model: Any, config: Any) -> Any:
+    """Returns `model` with adapters as a PEFT config says, without a warning that PEFT raises by an
+    attribute of transformers which it only looks at. Mutates: model. Raises what PEFT does.
+    """
+    import peft
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+        return peft.get_peft_model(model, config)
+
+
 def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
     """Merges the PEFT adapter in folder `adapter` into `model` and returns it. Mutates: model.
 
@@ -124,7 +136,7 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
     base = config.base_model_name_or_path or "an unnamed base"
     config.base_model_name_or_path = None  # PEFT warns where a folder is not the name of the base
     try:
-        wrapped = peft.get_peft_model(model, config)
+        wrapped = wrap_with_adapter(model, config)
     except ValueError as error:
         raise AdapterMismatch(
             f"adapter: made for {base}, which has other modules ({error})"

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ooospec.backends.load import wrap_with_adapter
 from ooospec.errors import UnsupportedModel
 
 Where = Literal["attention", "linear"]
@@ -31,7 +32,7 @@ def attach_lora(
         task_type="CAUSAL_LM",
     )
     torch.manual_seed(seed)
-    return peft.get_peft_model(model, config)
+    return wrap_with_adapter(model, config)
 
 
 def attention_modules(model: Any) -> list[str]:
