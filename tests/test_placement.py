@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from ooospec import HintKind, HintRing
-from ooospec.backends.load import load_backend
+from ooospec.backends.load import load_backend, wrap_with_adapter
 from ooospec.loading import load
 from ooospec.sidecar import worker
 from ooospec.sidecar.placement import ProcessSidecar, Sidecar, ThreadSidecar, open_sidecar
@@ -338,7 +338,7 @@ def test_an_adapter_is_applied_and_one_of_another_base_is_refused(
     lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
     bases = {"right": tiny_model("qwen2", num_hidden_layers=1), "wrong": tiny_model("qwen2")}
     for name, base in bases.items():
-        peft.get_peft_model(base, lora).save_pretrained(tmp_path / name)
+        wrap_with_adapter(base, lora).save_pretrained(tmp_path / name)
     sidecar = open_sidecar(config(folder, adapter=str(tmp_path / "right"), examples=None))
     assert sidecar.wait_ready(0), sidecar.status
     sidecar.close()
