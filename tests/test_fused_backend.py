@@ -19,11 +19,13 @@ import torch
 import transformers
 
 import equality
+import ooospec
 from ooospec import ops
 from ooospec.backends.base import Segment
 from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
 from ooospec.bits import border_lengths, busy_device, check_bits
+from ooospec.config import EngineConfig
 from ooospec.engine import Engine
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import Sequence
@@ -396,3 +398,23 @@ def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str, dtype: t
     report = check_bits(backend, lengths, beside=busy_device(backend.device))
     assert report.num_rows == 384
     assert report.differences == []
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 5}])
+def test_requests_that_share_rounds_get_the_ids_of_plain_decoding(sampling: dict[str, Any]) -> None:
+    """I01: rows of several sequences in one launch, their choices made on the host."""
+    engine = ooospec.load(fused("qwen3"), cost_model=False, config=EngineConfig(cache_tokens=1024))
+    texts = ["The quick brown fox", "What is the weather in Zürich?", "Call it, then nap."]
+    dialogues = [[{"role": "user", "content": text}] for text in texts]
+    sampling = {"max_tokens": 8, **sampling}
+    expected = [engine.generate(d, method="ar", **sampling).token_ids for d in dialogues]
+    runs = [engine.run(engine.request(d, **sampling), "toolspec") for d in dialogues]
+    for run in runs:
+        run.admit()
+        run.begin()
+        run.start()
+    while going := [run for run in runs if not run.is_over]:
+        engine.step(going)
+    assert [run.generation().token_ids for run in runs] == expected
+    for run in runs:
+        run.close()

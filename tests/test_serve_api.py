@@ -367,25 +367,26 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=5,
 )
-fields = st.fixed_dictionaries(
-    {"model": st.just("tiny"), "max_tokens": st.integers(1, 3)},
-    optional={
-        "messages": st.lists(
-            st.fixed_dictionaries(
-                {"role": st.sampled_from(["user", "assistant", "tool", "system"])},
-                optional={"content": st.text(max_size=9) | json_values, "tool_calls": json_values},
-            ),
-            min_size=1,
-            max_size=3,
-        ),
-        "tools": st.just(TOOLS) | json_values,
-        "tool_choice": st.sampled_from(["auto", "none", "required", named("stop")]) | json_values,
-        "temperature": st.floats(0, 2) | json_values,
-        "seed": st.integers() | json_values,
-        "stop": st.text(max_size=4) | st.lists(st.text(max_size=4)) | json_values,
-        "stream": st.booleans(),
-    },
-)
+roles = st.sampled_from(["user", "assistant", "tool", "system"])
+words = st.text(st.characters(codec="utf-8"), max_size=9)
+right: dict[str, Any] = {  # values that are taken, by field
+    "messages": st.lists(
+        st.fixed_dictionaries({"role": roles, "content": words}), min_size=1, max_size=3
+    ),
+    "tools": st.just(TOOLS),
+    "temperature": st.floats(0, 2),
+    "top_p": st.floats(0.01, 1),
+    "seed": st.integers(),
+    "stop": st.text(min_size=1, max_size=4) | st.lists(st.text(min_size=1, max_size=4), max_size=3),
+    "stream": st.booleans(),
+    "parallel_tool_calls": st.booleans(),
+}
+wrong: dict[str, Any] = {name: value | json_values for name, value in right.items()} | {
+    "messages": st.lists(st.fixed_dictionaries({"role": roles}, optional={"content": json_values})),
+    "tool_choice": st.sampled_from(["auto", "none", "required", named("stop")]) | json_values,
+}
+base = {"model": st.just("tiny"), "max_tokens": st.integers(1, 3)}
+fields = st.fixed_dictionaries(base, optional=right) | st.fixed_dictionaries(base, optional=wrong)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -393,7 +394,7 @@ fields = st.fixed_dictionaries(
 def test_no_body_is_a_server_error(served: Serving, body: dict[str, Any]) -> None:
     """Whatever comes, the answer is a 200 or says what is wrong with it."""
     body.setdefault("messages", user("Tell me."))
-    content = json.dumps(body).encode()
+    content = json.dumps(body).encode()  # NaN and Infinity too, which are no JSON
     answer = served.http.post("/v1/chat/completions", content=content)
     assert answer.status_code in (200, 400), answer.text
     if answer.status_code == 400:

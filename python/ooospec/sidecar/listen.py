@@ -28,7 +28,7 @@ logger = logging.getLogger("ooospec.sidecar")
 MAX_LIVE = 256  # requests of all engines that wait or run
 MAX_LIVE_OF_ONE = 64  # and of one of them
 IDLE_MS = 50
-PAUSE_SECONDS = 0.0002  # between two looks at the ring while a wave runs
+PAUSE_SECONDS = 0.0001  # between two looks at the ring while a wave runs
 
 
 class Asked(NamedTuple):

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server under 1, 2, 4 and 8 clients: latency and throughput of methods against `ar`.
+
+Server and clients share a process; the clients ask for whole answers, so that they hardly compute.
+Every answer is compared with that of `ar` to one client. The first number of clients at which a
+method is no faster than `ar` is its crossing point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import uvicorn
+
+import ooospec
+from _harness import Report, parse_args, quantile
+from _requests import FILES, read_requests, spread
+from ooospec.serve.app import make_app
+
+CLIENTS = (1, 2, 4, 8)
+Answers = dict[int, Any]  # number of the request -> what was answered
+
+
+@contextmanager
+def serving(engine: Any, method: str) -> Iterator[str]:
+    """Gives the address of a server over `engine`."""
+    app = make_app(engine, model="bench", method=method)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def run_clients(
+    url: str, requests: list[dict[str, Any]], num_clients: int, max_tokens: int
+) -> tuple[Answers, list[float], int, float]:
+    """Returns answers, seconds of each, tokens and seconds of all; clients take what is next."""
+    numbers = iter(range(len(requests)))
+    lock = threading.Lock()
+    answers: Answers = {}
+    seconds: list[float] = []
+    num_tokens = 0
+
+    def work() -> None:
+        nonlocal num_tokens
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=600)
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return client.close()
+            row = requests[number]
+            start = time.perf_counter()
+            answer = client.chat.completions.create(
+                model="bench",
+                messages=row["messages"],
+                tools=row["tools"] or openai.omit,
+                max_tokens=max_tokens,
+            )
+            taken = time.perf_counter() - start
+            message = answer.choices[0].message
+            calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or []]
+            with lock:
+                answers[number] = (message.content, calls, answer.choices[0].finish_reason)
+                seconds.append(taken)
+                num_tokens += answer.usage.completion_tokens
+
+    threads = [threading.Thread(target=work) for _ in range(num_clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers, seconds, num_tokens, time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--sidecar", help="adds the method ooo")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
+    parser.add_argument("--count", type=int, default=32, help="requests of each file")
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--device")
+    parser.add_argument("--dtype")
+    args = parse_args(__doc__ or "", parser)
+    rows = [row for file in FILES for row in spread(read_requests(args.data, file), args.count)]
+    clients = CLIENTS
+    if args.smoke:
+        rows, clients = sorted(rows, key=lambda row: len(str(row)))[:2], (2,)
+    how: dict[str, Any] = {"device": args.device, "dtype": args.dtype}
+    plain = ooospec.load(args.target, **how)
+    engines = {"ar": plain, "toolspec": plain}
+    if args.sidecar:
+        engines["ooo"] = ooospec.load(plain.backend, sidecar=args.sidecar, **how)
+    report = Report("serve", args)
+    expected: Answers = {}
+    for method, engine in engines.items():
+        for num_clients in clients:
+            engine.prefix_cache.clear()
+            with serving(engine, method) as url:
+                found = run_clients(url, rows, num_clients, args.max_tokens)
+            answers, seconds, num_tokens, taken = found
+            expected = expected or answers
+            case = f"{method}, {num_clients} clients"
+            report.add(case, "p50", 1e3 * quantile(seconds, 0.5), "ms")
+            report.add(case, "p95", 1e3 * quantile(seconds, 0.95), "ms")
+            report.add(case, "throughput", num_tokens / taken, "tokens/s")
+            equal = sum(answers[number] == expected[number] for number in expected)
+            report.add(case, "equal", equal / len(expected), "of the answers of ar")
+    report.finish()
+    for engine in {id(engine): engine for engine in engines.values()}.values():
+        engine.close()
+
+
+if __name__ == "__main__":
+    main()
