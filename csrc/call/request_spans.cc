@@ -11,9 +11,9 @@ namespace ooospec {
 namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 120, kMaxRunWords = 6, kMaxSpanBytes = 160;
-constexpr float kNoSpanString = 3.0F, kNoSpanNumber = 1.0F;  // weight of "none of these"
-constexpr float kTwice = 0.5F;                               // a span that comes again, again
-constexpr float kLeastShare = 0.002F;                        // of a span that is worth ranking
+constexpr float kNoSpanString = 15.9F, kNoSpanNumber = 2.1F;  // weight of "none of these"
+constexpr float kTwice = 0.14F;                               // a span that comes again, again
+constexpr float kLeastShare = 0.002F;                         // of a span that is worth ranking
 
 // Words that name no value and part phrases.
 constexpr std::array kStops = std::to_array<std::string_view>(
@@ -262,7 +262,7 @@ void RequestSpans::find_runs(std::string_view text, std::span<const Word> words)
       ++next;
       if (words[next - 1].capital || (words[next - 1].digits && last == next - 1)) last = next;
     }
-    if (last > k + 1) add(Kind::kName, cut(k, last), words, k, last);
+    if (last > k + 1) add(Kind::kNames, cut(k, last), words, k, last);
     k = last - 1;
   }
 }
@@ -366,36 +366,50 @@ RequestSpans::Asked RequestSpans::asked(std::int32_t node) const {
   return out;
 }
 
+// Fitted to the likelihood of the values of training requests (tests and figures are of others).
 float RequestSpans::weigh(const Found& found, const Asked& asked) {
-  constexpr std::array<float, 9> kOfString = {6.0F, 0.4F, 2.0F, 2.0F, 1.0F, 1.0F, 2.0F, 0.8F, 0.3F};
-  constexpr std::array<float, kNumBefore> kNamed = {10.0F, 5.0F, 3.0F, 2.0F};
-  constexpr std::array<float, kNumBefore> kDescribed = {3.0F, 2.0F, 1.5F, 1.2F};
-  constexpr std::array<float, kNumAfter> kNamedAfter = {4.0F, 2.0F}, kDescribedAfter = {2.0F, 1.3F};
-  float weight = asked.number ? 1.0F : kOfString[static_cast<std::size_t>(found.kind)];
-  if (!asked.number) {
+  struct Weight {
+    float other, asked;  // the parameter asks for something else, or for such a value
+  };
+  constexpr std::array<Weight, 10> kOfString = {{
+      {4.1F, 5.6F},    // kQuoted
+      {0.36F, 6.8F},   // kNumber
+      {0.63F, 6.7F},   // kCode
+      {0.2F, 12.3F},   // kDate
+      {0.4F, 10.0F},   // kMail
+      {7.0F, 100.0F},  // kLink
+      {0.57F, 2.0F},   // kName
+      {0.46F, 7.4F},   // kNames
+      {0.23F, 0.59F},  // kPhrase
+      {0.11F, 0.13F},  // kWord
+  }};
+  constexpr std::array<float, kNumBefore> kNamed = {38.9F, 9.3F, 1.0F, 1.0F};
+  constexpr std::array<float, kNumBefore> kDescribed = {6.5F, 3.6F, 2.8F, 1.0F};
+  constexpr std::array<float, kNumAfter> kNamedAfter = {12.5F, 1.5F},
+                                         kDescribedAfter = {2.0F, 1.0F};
+  constexpr float kIsName = 0.01F;  // a word of the parameter's name is not its value
+  constexpr float kLater = 0.2F;    // what was said last counts so much more
+  const auto fits = [&] {
     switch (found.kind) {
       case Kind::kDate:
-        weight *= asked.date ? 6.0F : 0.5F;
-        break;
+        return asked.date;
       case Kind::kMail:
-        weight *= asked.mail ? 10.0F : 0.5F;
-        break;
+        return asked.mail;
       case Kind::kLink:
-        weight *= asked.link ? 10.0F : 0.5F;
-        break;
+        return asked.link;
       case Kind::kName:
-        weight *= asked.name ? 2.0F : 1.0F;
-        break;
+      case Kind::kNames:
+        return asked.name;
+      case Kind::kNumber:
+        return asked.code;
       case Kind::kCode:
-        weight *= asked.code || asked.date ? 3.0F : 1.0F;
-        break;
-      case Kind::kPhrase:
-        weight *= asked.phrase ? 2.0F : 1.0F;
-        break;
+        return asked.code || asked.date;
       default:
-        break;
+        return asked.phrase;
     }
-  }
+  };
+  const Weight& of_kind = kOfString[static_cast<std::size_t>(found.kind)];
+  float weight = asked.number ? 1.0F : fits() ? of_kind.asked : of_kind.other;
   const auto in = [](const std::vector<std::uint32_t>& stems, std::uint32_t stem) {
     return stem != 0 && std::ranges::find(stems, stem) != stems.end();
   };
@@ -408,8 +422,8 @@ float RequestSpans::weigh(const Found& found, const Asked& asked) {
     if (in(asked.names, found.after[k])) cue = std::max(cue, kNamedAfter[k]);
     if (in(asked.described, found.after[k])) cue = std::max(cue, kDescribedAfter[k]);
   }
-  if (in(asked.names, found.own) || in(asked.described, found.own)) weight *= 0.3F;
-  return weight * cue * (0.6F + 0.4F * found.place);
+  if (in(asked.names, found.own)) weight *= kIsName;
+  return weight * cue * (1.0F + kLater * found.place);
 }
 
 void RequestSpans::rank(std::int32_t node, std::vector<Span>& out) {

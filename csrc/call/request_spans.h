@@ -49,7 +49,8 @@ class RequestSpans {
     kDate,
     kMail,
     kLink,
-    kName,    // capitalised words
+    kName,    // a capitalised word
+    kNames,   // several
     kPhrase,  // several words
     kWord,
   };

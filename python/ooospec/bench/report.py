@@ -38,7 +38,8 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem;
        color: #222; background: #fff; }
 table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: right;
+         white-space: nowrap; }
 th:nth-child(-n+3), td:nth-child(-n+3) { text-align: left; }
 tr.first td { border-top: 2px solid #999; }
 tr.best td { background: #eef6ea; }
