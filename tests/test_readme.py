@@ -69,7 +69,7 @@ SPAN = [
     ("span", f"{name}, {file}", "rate", said)
     for name, sayings in {
         "toolspec without span": ("from {:.1f}, 7.3", "9.4, {:.1f} and 5.9", "and {:.1f} tokens a"),
-        "toolspec": ("to {:.1f}, 9.5", "11.8, {:.1f} and 10.4", "9.5 and {:.1f}, by replay"),
+        "toolspec": ("to {:.1f}, 9.5", "12.1, {:.1f} and 10.6", "9.5 and {:.1f}, by replay"),
     }.items()
     for file, said in zip(
         ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs"), sayings, strict=True
