@@ -105,6 +105,7 @@ def main() -> None:
     if args.smoke:
         rows, clients = sorted(rows, key=lambda row: len(str(row)))[:2], (2,)
     how: dict[str, Any] = {"device": args.device, "dtype": args.dtype}
+    how["cost_model"] = not args.smoke
     plain = ooospec.load(args.target, **how)
     engines = {"ar": plain, "toolspec": plain}
     if args.sidecar:
