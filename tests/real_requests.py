@@ -7,14 +7,11 @@ import gzip
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from ooospec import HintRing
-from ooospec.replay import slot_records
 from ooospec.sources import SourceRequest, SourceState, WeightedPath
 
 FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
@@ -50,26 +47,3 @@ class RecordedAnswer:
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.done += len(tokens)
-
-
-@dataclass
-class CallsAsHints:
-    """A sidecar that knows the reference calls of a row, right or wrong as they are."""
-
-    calls: Sequence[dict[str, Any]] = ()
-    ring: HintRing = field(default_factory=HintRing)
-    status: str = "ready"
-
-    def ask(
-        self, request_id: int, messages: Any, tools: Sequence[dict[str, Any]], tenant: str = ""
-    ) -> None:
-        for record in slot_records(request_id, self.calls, tools):
-            self.ring.try_push(
-                request_id, record.kind, record.call, record.tool, record.parameter, record.text
-            )
-
-    def cancel(self, request_id: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 import ooospec
+from ooospec.bench.sidecars import RecordedSidecar
 from ooospec.config import EngineConfig
-from real_requests import FILES, CallsAsHints, RecordedAnswer, folder, requests
+from real_requests import FILES, RecordedAnswer, folder, requests
 
 pytestmark = pytest.mark.real
 
@@ -51,7 +52,7 @@ class Subject:
     model: Any
     engine: Any
     recorded: Any
-    sidecar: CallsAsHints
+    sidecar: RecordedSidecar
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def subject() -> Subject:
         "cost_model": False,  # drafts are tried, whether or not they pay on this machine
         "config": EngineConfig(max_nodes=16),
     }
-    sidecar = CallsAsHints()
+    sidecar = RecordedSidecar()
     engine = ooospec.load(str(path), sidecar=sidecar, wave="always", **load)
     recorded = ooospec.load(engine.backend, sources=[RecordedAnswer], **load)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)

@@ -13,8 +13,9 @@ import torch
 
 import ooospec
 from equality import Counts, plant_kv_error
+from ooospec.bench.sidecars import RecordedSidecar
 from ooospec.config import EngineConfig
-from real_requests import FILES, CallsAsHints, RecordedAnswer, folder, requests
+from real_requests import FILES, RecordedAnswer, folder, requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.real]
 
@@ -31,7 +32,7 @@ class Subject:
 
     def __init__(self) -> None:
         load: dict[str, Any] = {"cost_model": False, "config": EngineConfig(max_nodes=64)}
-        self.sidecar = CallsAsHints()
+        self.sidecar = RecordedSidecar()
         self.engine = ooospec.load(
             checkpoint(),
             device="cuda",
