@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import ooospec
+from ooospec.hashes import checkpoint_hash, requests_hash
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
@@ -98,6 +99,23 @@ def library_versions() -> str:
     return "".join(f", {name} {sys.modules[name].__version__}" for name in loaded)
 
 
+def requests_said(args: Any) -> str:
+    """Returns the evaluation files that lie in the folder of the requests, and their SHA-256."""
+    files = sorted(args.data.glob("eval_*.jsonl*")) if getattr(args, "data", None) else []
+    return ", ".join(f"{file.name.partition('.')[0]} {requests_hash(file)}" for file in files)
+
+
+def checkpoints_said(args: Any) -> str:
+    """Returns the models and adapters that the options name, and their hashes."""
+    names: list[str] = []
+    for option in ("target", "sidecar", "model", "tokenizer", "adapter"):
+        given = getattr(args, option, None) or []
+        names += [given] if isinstance(given, str) else given
+    paths = [name.rpartition("=")[2] for name in names]
+    hashes = [(Path(path).name, checkpoint_hash(path)) for path in paths]
+    return ", ".join(f"{name} {known}" for name, known in hashes if known != "unknown")
+
+
 class Report:
     """The rows of one run of a bench."""
 
@@ -109,6 +127,8 @@ class Report:
             "git_sha": git_sha(),
             "command": shlex.join(["python", *sys.argv]),
             "seed": args.seed,
+            "requests": requests_said(args),
+            "checkpoints": checkpoints_said(args),
             "cpu": cpu_name(),
             "gpu": gpu_name(),
             "load": f"{os.getloadavg()[0]:.1f} before the run, niceness {os.nice(0)}",

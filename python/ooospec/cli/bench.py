@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import shlex
@@ -20,6 +19,7 @@ import ooospec.cli.options as opt
 from ooospec.cli.requests import read_requests
 from ooospec.cli.samples import SAMPLES
 from ooospec.errors import InvalidRequest
+from ooospec.hashes import checkpoint_hash, requests_hash
 from ooospec.version import VERSION
 
 SMOKE_REQUESTS, SMOKE_TOKENS = 2, 24
@@ -125,12 +125,16 @@ def bench(
         max_tokens=max_tokens,
     )
     files = _files(requests or [], limit)
-    hashes = {
-        name: hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
-        for name, rows in files.items()
-    }
+    hashes = {path.name.partition(".")[0]: requests_hash(path) for path in requests or []}
+    models = [*target, *filter(None, (sidecar, draft_model)), *adapters.values()]
     out.mkdir(parents=True, exist_ok=True)
-    settings = json.loads(json.dumps(asdict(config) | {"targets": target, "requests": hashes}))
+    of = {
+        "targets": target,
+        "requests": hashes or {"samples": VERSION},
+        "limit": limit,
+        "checkpoints": {name: checkpoint_hash(name) for name in models},
+    }
+    settings = json.loads(json.dumps(asdict(config) | of))
     kept = RecordFile(out / RESULTS, settings)
     for name in target:
         opt.announce("target", name, console)

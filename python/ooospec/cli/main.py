@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench |
-estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth` for data.
+estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth | build` for
+data.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence as Seq
 import typer
 
 from ooospec.cli.bench import bench
+from ooospec.cli.build import build_requests
 from ooospec.cli.demo import demo
 from ooospec.cli.doctor import doctor
 from ooospec.cli.estimate import estimate
@@ -44,6 +46,7 @@ app.command()(estimate)
 app.command()(trace)
 app.command()(train)
 app.command("eval-sidecar")(eval_sidecar)
+requests.command("build")(build_requests)
 app.add_typer(requests, name="requests")
 
 

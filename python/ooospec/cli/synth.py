@@ -59,7 +59,7 @@ def synth(
 
     names = [name.strip() for name in (families or "").split(",") if name.strip()]
     found: Counter[str] = Counter()
-    with _writer(out) as file:
+    with writer(out) as file:
         for row in generate(count, seed=seed, families=names, held_out=held_out):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             found[row["meta"]["family"]] += 1
@@ -69,7 +69,7 @@ def synth(
 
 
 @contextmanager
-def _writer(path: Path | None) -> Iterator[TextIO]:
+def writer(path: Path | None) -> Iterator[TextIO]:
     """Gives the file to write to. The same rows give the same bytes."""
     if path is None:
         yield sys.stdout
