@@ -165,6 +165,11 @@ class Drafting:
         if self.draft_model is not None:
             self.draft_model.backend.close()
 
+    def methods(self) -> dict[str, Callable[[Request], RequestDrafter | None]]:
+        """Returns what makes the drafter of a request, by the names of ooospec.methods."""
+        known = (one for one in METHODS.values() if self.draft_model is not None or not one.draft)
+        return {one.name: self.method(one) for one in known}
+
     def method(self, method: Method) -> Callable[[Request], RequestDrafter | None]:
         """Returns what makes the drafter of a request by `method`; see Engine.methods."""
 
@@ -247,13 +252,52 @@ def load(
     Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in
     its status.
     """
-    from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
     model: Backend
     if hasattr(target, "measure_costs"):
         model = target
     else:
         how: dict[str, Any] = {"device": device, "dtype": dtype, "backend": backend}
         model = load_backend(target, **how, progress=progress)
+    drafting, table = load_drafting(
+        model,
+        sidecar=sidecar,
+        adapter=adapter,
+        placement=placement,
+        wave=wave,
+        device=device,
+        dtype=dtype,
+        sidecar_device=sidecar_device,
+        sidecar_dtype=sidecar_dtype,
+        sources=sources,
+        draft_model=draft_model,
+        corpus=corpus,
+        cost_model=cost_model,
+        progress=progress,
+    )
+    return Engine(model, methods=drafting.methods(), drafting=drafting, config=config, tokens=table)
+
+
+def load_drafting(
+    model: Backend,
+    *,
+    sidecar: str | Sidecar | None = None,
+    adapter: str | None = None,
+    placement: Literal["thread", "process"] = "thread",
+    wave: Literal["auto", "always", "never"] = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    sidecar_device: str | None = None,
+    sidecar_dtype: str | None = None,
+    sources: Sequence[str | type] = (),
+    draft_model: str | Backend | None = None,
+    corpus: Sequence[str] = (),
+    cost_model: bool | RoundCosts = True,
+    progress: bool = False,
+) -> tuple[Drafting, TokenTable]:
+    """Returns what makes drafters for a backend, and the table of its tokens; see load(), which
+    gives both to an engine. Raises as load() does.
+    """
+    from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
     if model.tokenizer is None:
         raise ValueError("target: expected a model with its tokenizer, got one without")
     running: Sidecar | None = None
@@ -273,14 +317,6 @@ def load(
     elif sidecar is not None:
         running = sidecar
     table = TokenTable(model.tokenizer)
-    vocab = _C.Vocab(table.pieces)
-    text = TargetText(
-        vocab,
-        table.drafting_encoder(vocab),
-        end_token(model),
-        call_styles(model.tokenizer),
-        model.tokenizer,
-    )
     drafts: DraftModel | None = None
     if draft_model is not None:
         small: Backend
@@ -294,6 +330,7 @@ def load(
         costs = cost_model
     elif cost_model:
         costs = measure_costs(model, progress)
+    text = target_text(table, model.tokenizer, end_token(model), model.decodable)
     drafting = Drafting(
         text,
         DraftStore(text, corpus=corpus),
@@ -311,9 +348,18 @@ def load(
                 shared=shared_compute(running, model),
             )
         )
-    known = (method for method in METHODS.values() if drafts is not None or not method.draft)
-    methods = {method.name: drafting.method(method) for method in known}
-    return Engine(model, methods=methods, drafting=drafting, config=config, tokens=table)
+    return drafting, table
+
+
+def target_text(table: TokenTable, tokenizer: Any, end_token: int, num_ids: int) -> TargetText:
+    """Returns how a target reads and writes text.
+
+    end_token: id that ends an answer, -1 for none. num_ids: those below it may be committed; one
+    that is not in the tokenizer has no bytes.
+    """
+    vocab = _C.Vocab([*table.pieces, *[b""] * (num_ids - len(table.pieces))])
+    encode = table.drafting_encoder(vocab)
+    return TargetText(vocab, encode, end_token, call_styles(tokenizer), tokenizer)
 
 
 def end_token(backend: Backend) -> int:

@@ -147,8 +147,13 @@ class TransformersBackend:
         dtype = str(self.dtype).removeprefix("torch.")
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
 
+    def take(self) -> None:
+        """Takes the model over, as at first; for one that was given back."""
+        self.model.set_attn_implementation(ATTENTION)
+        self._fast_layers = self._fast_layers or use_onednn(self.model)
+
     def close(self) -> None:
-        """Gives the model back, with the attention it came with."""
+        """Gives the model back, with the attention it came with; take() takes it again."""
         self.model.set_attn_implementation(self._stock_attention)
         undo(self._fast_layers)
         self._fast_layers = []
@@ -275,8 +280,7 @@ class TransformersBackend:
         self.model.set_attn_implementation("eager")
         inputs = torch.tensor([tokens], device=self.device)
         expected = self.model(input_ids=inputs, use_cache=False).logits[0].float()
-        self.model.set_attn_implementation(ATTENTION)
-        self._fast_layers = use_onednn(self.model)
+        self.take()
         probe = Probe()
         try:
             got = self._logits(tokens, positions, positions, probe)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ooospec inside other people's stacks: transformers, vLLM."""
