@@ -57,8 +57,8 @@ def references() -> Iterator[None]:
 
 
 @functools.cache
-def fused(family: str) -> FusedBackend:
-    return FusedBackend(tiny_model(family), tiny_tokenizer(), chunk=CHUNK)
+def fused(family: str, **options: Any) -> FusedBackend:
+    return FusedBackend(tiny_model(family), tiny_tokenizer(), chunk=CHUNK, **options)
 
 
 def random_tokens(count: int, seed: int = 0) -> list[int]:
@@ -400,21 +400,35 @@ def test_on_a_gpu_rows_are_exact_and_as_near_as_hugging_face(name: str, dtype: t
     assert report.differences == []
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "seed": 5}])
-def test_requests_that_share_rounds_get_the_ids_of_plain_decoding(sampling: dict[str, Any]) -> None:
-    """I01: rows of several sequences in one launch, their choices made on the host."""
-    engine = ooospec.load(fused("qwen3"), cost_model=False, config=EngineConfig(cache_tokens=1024))
+SAMPLED = {"temperature": 0.9, "seed": 5}
+CAUTIOUS = {"temperature": 0.7, "top_p": 0.8, "seed": 1, "min_tokens": 6}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "num_sequences"),
+    [(({}, {}, {}), 8), ((SAMPLED, {}, CAUTIOUS), 8), ((SAMPLED, {}, CAUTIOUS), 2)],
+    ids=["greedy", "each its own way", "in two launches"],
+)
+def test_requests_that_share_rounds_get_the_ids_of_plain_decoding(
+    sampling: tuple[dict[str, Any], ...], num_sequences: int
+) -> None:
+    """I01: rows of several sequences in one launch, each choosing in its own way."""
+    backend = fused("qwen3", num_sequences=num_sequences)
+    engine = ooospec.load(backend, cost_model=False, config=EngineConfig(cache_tokens=1024))
     texts = ["The quick brown fox", "What is the weather in Zürich?", "Call it, then nap."]
-    dialogues = [[{"role": "user", "content": text}] for text in texts]
-    sampling = {"max_tokens": 8, **sampling}
-    expected = [engine.generate(d, method="ar", **sampling).token_ids for d in dialogues]
-    runs = [engine.run(engine.request(d, **sampling), "toolspec") for d in dialogues]
+    wanted = [
+        {"messages": [{"role": "user", "content": text}], "max_tokens": 8, **options}
+        for text, options in zip(texts, sampling, strict=True)
+    ]
+    expected = [engine.generate(method="ar", **one).token_ids for one in wanted]
+    runs = [engine.run(engine.request(**one), "toolspec") for one in wanted]
     for run in runs:
         run.admit()
         run.begin()
         run.start()
     while going := [run for run in runs if not run.is_over]:
         engine.step(going)
+        assert [run.error for run in going] == [None] * len(going)
     assert [run.generation().token_ids for run in runs] == expected
     for run in runs:
         run.close()

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ooospec.backends.base import Backend, Verdict
-from ooospec.backends.together import Ask
+from ooospec.backends.base import Ask, Backend, Verdict
 from ooospec.kv import Sequence
 from ooospec.output import Output
 from ooospec.rows import TARGET, Rows, Tree

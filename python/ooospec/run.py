@@ -9,8 +9,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ooospec.backends.base import Backend
-from ooospec.backends.together import Ask, verify_together
+from ooospec.backends.base import Ask, Backend
 from ooospec.errors import OutOfPages
 from ooospec.formats import Message, Tool, answer_calls
 from ooospec.kv import Sequence
@@ -226,7 +225,7 @@ def step_together(backend: Backend, runs: Seq[Run], budget: int) -> None:
             run.attempt(run.loop.meanwhile)
 
     for (run, ask), verdict in zip(
-        asked, verify_together(backend, [ask for _, ask in asked], meanwhile), strict=True
+        asked, backend.verify_together([ask for _, ask in asked], meanwhile), strict=True
     ):
         if isinstance(verdict, RuntimeError):
             run.error = verdict

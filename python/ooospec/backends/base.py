@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 
 from ooospec.kv import PagePool, Sequence
 from ooospec.rows import Rows
-from ooospec.sampling import Chooser, top_ids
+from ooospec.sampling import Chooser
 
 
 @dataclass
@@ -52,6 +51,16 @@ class Verdict(NamedTuple):
     seen: float
     top8: npt.NDArray[np.int32] | None = None
     compacted: bool = False
+
+
+class Ask(NamedTuple):
+    """What a round is to verify of one sequence; see Backend.verify. place: its `index`."""
+
+    sequence: Sequence
+    rows: Rows
+    chooser: Chooser
+    place: int
+    top8: bool
 
 
 class Backend(Protocol):
@@ -109,6 +118,14 @@ class Backend(Protocol):
         """
         ...
 
+    def verify_together(
+        self, asks: Seq[Ask], meanwhile: Callable[[], None]
+    ) -> list[Verdict | RuntimeError]:
+        """Runs one round of all `asks`, of one pool; returns what verify() returns for each, or
+        raises.
+        """
+        ...
+
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
     ) -> torch.Tensor:
@@ -126,29 +143,6 @@ class Backend(Protocol):
     def close(self) -> None:
         """Gives the model back. Safe to call twice."""
         ...
-
-
-def verify(
-    backend: Backend,
-    sequence: Sequence,
-    rows: Rows,
-    chooser: Chooser,
-    index: int,
-    *,
-    top8: bool,
-    meanwhile: Callable[[], None],
-) -> Verdict:
-    """The round of backends that choose on the host; see Backend.verify."""
-    positions = (sequence.length + rows.depths).tolist()
-    launched = perf_counter()
-    logits = backend.forward([Segment(sequence, rows.tokens.tolist(), positions, rows.mask())])[0]
-    meanwhile()
-    path, tokens = rows.follow(lambda row, depth: chooser.choose(logits[row], index + depth))
-    seen = perf_counter()
-    if not top8:
-        return Verdict(path, tokens, launched, seen)
-    top = top_ids(logits[:, : backend.decodable], 8).cpu().numpy().astype(np.int32)
-    return Verdict(path, tokens, launched, seen, top)
 
 
 def prefill(

@@ -116,15 +116,15 @@ class Launch:
         self._bind(index, sequence.pages)
         return range(first, first + count)
 
-    def draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, index: int) -> None:
-        """Makes it the launch of a draft behind a sequence; what comes after its root has place
-        `index` of the answer. Raises ValueError likewise.
+    def add_draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, place: int) -> int:
+        """Adds a draft behind a sequence; returns the first of its rows. What comes after its root
+        has place `place` of the answer. Raises ValueError likewise.
         """
-        length = sequence.length
+        length, index = sequence.length, self._rows.num_sequences
         runs = sequence.runs(length, length + len(rows))
-        self._rows.begin()
-        self._rows.add_draft(rows.core, runs, length, index, chooser.core)
-        self._bind(0, sequence.pages)
+        first: int = self._rows.add_draft(rows.core, runs, length, place, chooser.core)
+        self._bind(index, sequence.pages)
+        return first
 
     def set_last_row(self, row: int) -> None:
         """Names the row whose logits are wanted."""

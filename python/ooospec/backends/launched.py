@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
 import weakref
 from collections.abc import Callable
@@ -12,11 +14,11 @@ from typing import Any, Protocol
 import torch
 
 from ooospec import ops
-from ooospec.backends.base import Segment, Verdict
+from ooospec.backends.base import Ask, Segment, Verdict
 from ooospec.backends.launch import Launch
 from ooospec.backends.packing import pack
 from ooospec.backends.program import Program
-from ooospec.backends.round_end import round_end
+from ooospec.backends.round_end import HostEnd, RoundEnd, round_end
 from ooospec.backends.support import decodable_ids, eos_ids
 from ooospec.config import MAX_NODES
 from ooospec.kv import LayerShape, PagePool, Sequence
@@ -152,7 +154,8 @@ class LaunchBackend:
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
         programs = self._of(sequence.pool)
-        programs.launch.draft(sequence, rows, chooser, index)
+        programs.launch.begin()
+        programs.launch.add_draft(sequence, rows, chooser, index)
         program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
         if program.prepare():
             programs.end.captured()
@@ -161,6 +164,36 @@ class LaunchBackend:
         meanwhile()
         sequence.num_rows = len(rows)
         return programs.end.read(rows, launched, top8=top8)
+
+    def verify_together(
+        self, asks: Seq[Ask], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Verdict | RuntimeError]:
+        """Runs one round of all `asks`, in as many launches as they need; see
+        Backend.verify_together.
+        """
+        programs = self._of(asks[0].sequence.pool)
+        verdicts: list[Verdict | RuntimeError] = []
+        while len(verdicts) < len(asks):
+            group = self._that_fit(asks[len(verdicts) :])
+            launch = programs.launch
+            launch.begin()
+            firsts = [launch.add_draft(*ask[:4]) for ask in group]
+            is_greedy = all(ask.chooser.params.temperature == 0 for ask in group)
+            program = programs.shared_greedy if is_greedy else programs.shared_sampled
+            program.prepare()
+            launched = time.perf_counter()
+            program.replay()
+            if not verdicts:
+                meanwhile()
+            for ask, first in zip(group, firsts, strict=True):
+                ask.sequence.num_rows = len(ask.rows)
+                verdicts.append(_read(programs.shared_end, ask, first, launched))
+        return verdicts
+
+    def _that_fit(self, asks: Seq[Ask]) -> Seq[Ask]:
+        """Returns the first of `asks` that one launch holds."""
+        num_rows = list(itertools.accumulate(len(ask.rows) for ask in asks[: self.num_sequences]))
+        return asks[: max(1, bisect.bisect_right(num_rows, NUM_ROWS))]
 
     @torch.inference_mode()
     def prefill(
@@ -232,6 +265,13 @@ class LaunchBackend:
         return programs
 
 
+def _read(end: HostEnd, ask: Ask, first: int, launched: float) -> Verdict | RuntimeError:
+    try:
+        return end.read(ask.rows, launched, top8=ask.top8, first=first)
+    except RuntimeError as error:
+        return error
+
+
 class _Programs:
     """What a backend runs on one pool: graphs hold the addresses of its pages."""
 
@@ -255,6 +295,7 @@ class _Programs:
         dtype = torch.float32
         self.logits = torch.zeros(NUM_ROWS, body.num_logits, dtype=dtype, device=device)
         self.end = round_end(self.launch)
+        self.shared_end = HostEnd(self.launch)
         self._scratch = ops.sample_scratch(self.logits)
         self._decodable = backend.decodable
         self._limits: ops.RowLimits | None = None
@@ -262,8 +303,11 @@ class _Programs:
             eos_ids = torch.tensor(sorted(backend.eos_ids), dtype=torch.int32, device=device)
             self._limits = ops.RowLimits(eos_ids=eos_ids, no_eos=self.launch.no_eos)
         self._body = body
-        self.greedy = Program(lambda: self._round(None), device)
-        self.sampled = Program(lambda: self._round(self.launch.sampling), device)
+        sampling = self.launch.sampling
+        self.greedy = Program(lambda: self._round(self.end, None), device)
+        self.sampled = Program(lambda: self._round(self.end, sampling), device)
+        self.shared_greedy = Program(lambda: self._round(self.shared_end, None), device)
+        self.shared_sampled = Program(lambda: self._round(self.shared_end, sampling), device)
         self.step = Program(self._step, device)
         self.chunk = Program(self._chunk, device)
         self.last = Program(self._last, device)
@@ -273,12 +317,12 @@ class _Programs:
         self.launch.copy_in()
         self._body.step(self.launch, self._plan, self.logits)
 
-    def _round(self, sampling: ops.RowSampling | None) -> None:
-        """Rows in; the choices that the target makes for them, followed and published, out."""
+    def _round(self, end: RoundEnd, sampling: ops.RowSampling | None) -> None:
+        """Rows in; the choices that the target makes for them out, as `end` gives them."""
         self._step()
-        out = self.end.choices, self.end.top8
+        out = end.choices, end.top8
         ops.sample(self.logits, self._decodable, *out, sampling, self._limits, self._scratch)
-        self.end.run()
+        end.run()
 
     def _chunk(self) -> None:
         """A chunk of prefill, without logits."""

@@ -133,15 +133,15 @@ class HostEnd:
     def captured(self) -> None:
         """See RoundEnd."""
 
-    def read(self, rows: Rows, launched: float, *, top8: bool) -> Verdict:
-        """See RoundEnd."""
+    def read(self, rows: Rows, launched: float, *, top8: bool, first: int = 0) -> Verdict:
+        """See RoundEnd. first: of the rows in the launch, which may hold others too."""
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         seen = perf_counter()
-        choices = self._host_choices[: len(rows)].tolist()
+        choices = self._host_choices[first : first + len(rows)].tolist()
         path, tokens = rows.follow(lambda row, depth: choices[row])
         _check(tokens)
-        found = self._host_top8[: len(rows)].numpy().copy() if top8 else None
+        found = self._host_top8[first : first + len(rows)].numpy().copy() if top8 else None
         return Verdict(path, tokens, launched, seen, found)
 
 

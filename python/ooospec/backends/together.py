@@ -1,39 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round of several sequences: their rows packed into one launch, each choosing for itself."""
+"""The rounds of backends that choose on the host: rows packed into one launch, each sequence
+choosing for itself from its logits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from ooospec.backends.base import Backend, Segment, Verdict
-from ooospec.kv import Sequence
-from ooospec.rows import Rows
-from ooospec.sampling import Chooser, top_ids
+from ooospec.backends.base import Ask, Backend, Segment, Verdict
+from ooospec.sampling import top_ids
 
 
-class Ask(NamedTuple):
-    """What Backend.verify is asked for one sequence. place: its `index`."""
-
-    sequence: Sequence
-    rows: Rows
-    chooser: Chooser
-    place: int
-    top8: bool
+def verify_on_host(backend: Backend, ask: Ask, meanwhile: Callable[[], None]) -> Verdict:
+    """Runs one round; see Backend.verify."""
+    (verdict,) = verify_together(backend, [ask], meanwhile)
+    if isinstance(verdict, RuntimeError):
+        raise verdict
+    return verdict
 
 
 def verify_together(
     backend: Backend, asks: Seq[Ask], meanwhile: Callable[[], None] = lambda: None
 ) -> list[Verdict | RuntimeError]:
-    """Runs one round of all `asks`; returns what Backend.verify returns for each, or raises.
-
-    The choices are made on the host, from the logits of Backend.forward. Mutates: as that.
-    """
+    """Runs one round of all `asks`; see Backend.verify_together."""
     launched = perf_counter()
     found = backend.forward([_segment(ask) for ask in asks])
     meanwhile()
@@ -56,7 +50,8 @@ def _verdict(
         )
     except RuntimeError as error:
         return error
-    top = None
-    if ask.top8:
-        top = top_ids(logits[:, : backend.decodable], 8).cpu().numpy().astype(np.int32)
-    return Verdict(path, tokens, launched, perf_counter(), top)
+    seen = perf_counter()
+    if not ask.top8:
+        return Verdict(path, tokens, launched, seen)
+    top = top_ids(logits[:, : backend.decodable], 8).cpu().numpy().astype(np.int32)
+    return Verdict(path, tokens, launched, seen, top)

@@ -13,7 +13,7 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 from ooospec.backends.attention import Launch, attend
-from ooospec.backends.base import Segment, Verdict, prefill, verify
+from ooospec.backends.base import Ask, Segment, Verdict, prefill
 from ooospec.backends.cpu_linear import undo, use_onednn
 from ooospec.backends.support import (
     ATTENTION,
@@ -23,6 +23,7 @@ from ooospec.backends.support import (
     decodable_ids,
     eos_ids,
 )
+from ooospec.backends.together import verify_on_host, verify_together
 from ooospec.config import MAX_NODES, PAGE_SIZE
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import PagePool, Sequence
@@ -205,7 +206,13 @@ class TransformersBackend:
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
-        return verify(self, sequence, rows, chooser, index, top8=top8, meanwhile=meanwhile)
+        return verify_on_host(self, Ask(sequence, rows, chooser, index, top8), meanwhile)
+
+    def verify_together(
+        self, asks: Seq[Ask], meanwhile: Callable[[], None] = lambda: None
+    ) -> list[Verdict | RuntimeError]:
+        """Runs one round of all `asks`; see Backend.verify_together."""
+        return verify_together(self, asks, meanwhile)
 
     def prefill(
         self, sequence: Sequence, tokens: Seq[int], progress: Callable[[int], None] | None = None
