@@ -92,7 +92,7 @@ endif
 
 # --- checks ---------------------------------------------------------------------------------------
 
-CPP_FILES = $(shell find csrc tests bench -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
+CPP_FILES = $(shell find csrc tests bench examples -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh')
 
 check: WERROR = 1
 check: build  ## formatting, lint, types, and a compile without warnings

@@ -330,7 +330,9 @@ def load_drafting(
         costs = cost_model
     elif cost_model:
         costs = measure_costs(model, progress)
-    text = target_text(table, model.tokenizer, end_token(model), model.decodable)
+    text = target_text(
+        model.tokenizer, table=table, end_token=end_token(model), num_ids=model.decodable
+    )
     drafting = Drafting(
         text,
         DraftStore(text, corpus=corpus),
@@ -351,12 +353,23 @@ def load_drafting(
     return drafting, table
 
 
-def target_text(table: TokenTable, tokenizer: Any, end_token: int, num_ids: int) -> TargetText:
-    """Returns how a target reads and writes text.
+def target_text(
+    tokenizer: Any,
+    *,
+    table: TokenTable | None = None,
+    end_token: int | None = None,
+    num_ids: int = 0,
+) -> TargetText:
+    """Returns how a target reads and writes text, by its Hugging Face tokenizer.
 
-    end_token: id that ends an answer, -1 for none. num_ids: those below it may be committed; one
-    that is not in the tokenizer has no bytes.
+    table: of the tokenizer, where somebody has made it. end_token: id that ends an answer, -1 for
+    none; None: the tokenizer's own. num_ids: those below it may be committed too; one that is not
+    in the tokenizer has no bytes. Raises UnsupportedModel as TokenTable does.
     """
+    if table is None:
+        table = TokenTable(tokenizer)
+    if end_token is None:
+        end_token = -1 if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
     vocab = _C.Vocab([*table.pieces, *[b""] * (num_ids - len(table.pieces))])
     encode = table.drafting_encoder(vocab)
     return TargetText(vocab, encode, end_token, call_styles(tokenizer), tokenizer)
