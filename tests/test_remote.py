@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from ooospec import HintKind, HintRecord
 from ooospec.backends.load import load_backend
+from ooospec.cli.main import run
 from ooospec.errors import InvalidRequest
 from ooospec.loading import load
 from ooospec.sidecar import remote, wire
 from ooospec.sidecar.listen import MAX_LIVE_OF_ONE, Listener
-from ooospec.sidecar.remote import RemoteSidecar, is_address
+from ooospec.sidecar.remote import RemoteSidecar
+from ooospec.sidecar.sockets import bind, is_address
 from ooospec.sidecar.wire import Kind, Message
 from ooospec.sidecar.worker import SidecarConfig
 from test_placement import check_hints, take
@@ -59,7 +61,7 @@ def listening(model: Any, address: str) -> Iterator[Listener]:
     config = SidecarConfig(
         model, tokenizer=tiny_tokenizer(), examples=False, wave="always", likely_within=math.inf
     )
-    listener = Listener(config, address)
+    listener = Listener(config, bind(address))
     thread = threading.Thread(target=listener.run)
     thread.start()
     try:
@@ -263,4 +265,14 @@ def test_addresses() -> None:
     with pytest.raises(InvalidRequest, match="sidecar: expected an address tcp://HOST:PORT"):
         RemoteSidecar(SidecarConfig("tcp://nonsense"))
     with pytest.raises(InvalidRequest, match="--listen: expected a free address"):
-        Listener(SidecarConfig("x"), "tcp://nonsense")
+        bind("tcp://nonsense")
+    with pytest.raises(InvalidRequest, match="--listen: expected a free address"):
+        bind("here")
+
+
+def test_an_address_is_checked_before_anything_is_looked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["sidecar", "--sidecar", "org/model", "--listen", "tcp://nonsense"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("ooospec: --listen: expected a free address")

@@ -26,7 +26,8 @@ from ooospec.hints import HintArrival, HintRouter
 from ooospec.methods import METHODS, Method
 from ooospec.sidecar.placement import Sidecar, open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
-from ooospec.sidecar.remote import RemoteSidecar, is_address
+from ooospec.sidecar.remote import RemoteSidecar
+from ooospec.sidecar.sockets import is_address
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.sources import Source, load_source
 from ooospec.tokens import TokenTable

@@ -35,12 +35,15 @@ def sidecar(
 
     Whoever reaches the address may ask, unencrypted: beyond loopback, use a network you trust.
     """
+    from ooospec.sidecar.sockets import bind
+
+    console = Console(stderr=True)
+    bound = bind(listen)  # before anything takes its time
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    opt.announce("sidecar", model, console)
     from ooospec.sidecar.listen import Listener
     from ooospec.sidecar.worker import SidecarConfig
 
-    console = Console(stderr=True)
-    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-    opt.announce("sidecar", model, console)
     config = SidecarConfig(
         model,
         adapter=None if adapter is None else str(adapter),
@@ -48,7 +51,7 @@ def sidecar(
         device=device,
         dtype=dtype,
     )
-    listener = Listener(config, listen)
+    listener = Listener(config, bound)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: listener.close())
     console.print(f"listening at {listener.address}", highlight=False, markup=False)

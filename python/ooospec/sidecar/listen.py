@@ -16,9 +16,8 @@ import time
 from typing import NamedTuple
 
 from ooospec._core import _C
-from ooospec.errors import InvalidRequest
 from ooospec.sidecar import wire
-from ooospec.sidecar.remote import MAX_AT_ONCE, zmq_module
+from ooospec.sidecar.sockets import MAX_AT_ONCE, Bound, zmq_module
 from ooospec.sidecar.wave import WaveReport
 from ooospec.sidecar.wire import Kind, Message
 from ooospec.sidecar.worker import Ask, SidecarConfig, Worker
@@ -42,30 +41,16 @@ class Asked(NamedTuple):
 class Listener:
     """Serves engines with one sidecar, a wave after the other, until close().
 
-    address: where it listens, the port chosen if it was left open. num_refused: messages that were
-    not right, or too many.
+    address: where it listens. num_refused: messages that were not right, or too many.
     """
 
-    def __init__(self, config: SidecarConfig, address: str) -> None:
-        """Listens; the model is loaded by run(). Raises InvalidRequest for a bad address."""
-        zmq = self._zmq = zmq_module()
+    def __init__(self, config: SidecarConfig, bound: Bound) -> None:
+        """bound: where it listens; closed by run(), which loads the model."""
+        self._zmq = zmq_module()
         self.num_refused = 0
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.SNDHWM, MAX_AT_ONCE)
-        self._socket.setsockopt(zmq.RCVHWM, MAX_AT_ONCE)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, wire.HEADER_BYTES + wire.MAX_BODY_BYTES[Kind.ASK])
-        try:
-            self._socket.bind(address)
-        except zmq.ZMQError as error:
-            self._socket.close()
-            self._context.term()
-            raise InvalidRequest(
-                f"--listen: expected a free address tcp://HOST:PORT or ipc://PATH, got {address!r} "
-                f"({error})"
-            ) from error
-        self.address = self._socket.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0")
+        self._bound = bound
+        self._socket = bound.socket
+        self.address = bound.address
         self._ring = _C.HintRing()
         self._reports: queue.SimpleQueue[WaveReport] = queue.SimpleQueue()
         self._state = ("loading", 0)
@@ -87,8 +72,7 @@ class Listener:
                 time.sleep(PAUSE_SECONDS)
         self._worker.stop()
         thread.join()
-        self._socket.close()
-        self._context.term()
+        self._bound.close()
 
     def close(self) -> None:
         """Makes run() return. Safe to call twice, from any thread."""

@@ -21,33 +21,16 @@ from ooospec._core import _C
 from ooospec.errors import InvalidRequest
 from ooospec.sidecar import wire
 from ooospec.sidecar.placement import Sidecar
+from ooospec.sidecar.sockets import MAX_AT_ONCE, zmq_module
 from ooospec.sidecar.wave import WaveReport
 from ooospec.sidecar.wire import Kind, Message
 from ooospec.sidecar.worker import Ask, SidecarConfig
 
 logger = logging.getLogger("ooospec.sidecar")
 
-SCHEMES = ("tcp://", "ipc://")
 HELLO_SECONDS = 1.0  # between two questions whether it is there
 AWAY_SECONDS = 5.0  # without a word it counts as away
 MAX_QUEUED = 64  # messages to a sidecar that does not take them
-MAX_AT_ONCE = 256  # messages taken before it looks for others to send
-
-
-def is_address(source: Any) -> bool:
-    """Returns whether a sidecar's name is the address of one elsewhere."""
-    return isinstance(source, str) and source.startswith(SCHEMES)
-
-
-def zmq_module() -> Any:
-    """Returns pyzmq. Raises InvalidRequest where it is not installed."""
-    try:
-        import zmq
-    except ImportError as error:
-        raise InvalidRequest(
-            f"sidecar: expected the extra `remote` (pip install 'ooospec[remote]'): {error}"
-        ) from error
-    return zmq
 
 
 class RemoteSidecar(Sidecar):
