@@ -65,6 +65,7 @@ struct PenFrame {
   Level level = Level::kCall;
   bool lines = false;       // its members stand on lines of their own
   bool descending = false;  // the last two members stood in reversed order
+  bool unordered = false;   // one of the members stood in no order with those before it
 };
 
 enum class Stage : std::uint8_t { kOpening, kMember, kColon, kFunction, kValue, kAfterCall, kDone };
@@ -221,8 +222,8 @@ class Pen {
   void list_parameters(Members& out, const PenFrame& frame);
   void list_said(Members& out, const PenFrame& frame);
   void list_properties(Members& out, int node);
-  static void mark_written(PenFrame& frame, int member, int num_members);
-  int next_in_order(const PenFrame& frame, std::uint64_t eligible) const;
+  static void mark_written(PenFrame& frame, int member, const Members* all);
+  static int next_in_order(const PenFrame& frame, std::uint64_t eligible);
 
   // pen_values.cc
   struct Scalar {

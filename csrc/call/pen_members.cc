@@ -199,16 +199,20 @@ void Pen::list_said(Members& out, const PenFrame& frame) {
   }
 }
 
-// Who begins with the last of several members, or steps down, is taken to go on downwards.
-void Pen::mark_written(PenFrame& frame, int member, int num_members) {
-  frame.descending = frame.last < 0 ? member > 1 && member == num_members - 1 : member < frame.last;
+// Who begins with the last of several members, or steps down, is taken to go on downwards; who
+// passes one over that must come may keep to no order. all: null where nothing is known of them.
+void Pen::mark_written(PenFrame& frame, int member, const Members* all) {
+  const int next = all != nullptr ? next_in_order(frame, all->present & ~frame.written) : -1;
+  frame.unordered |= next >= 0 && next != member;
+  const bool is_last = all != nullptr && member > 1 && member == all->size - 1;
+  frame.descending = frame.last < 0 ? is_last : member < frame.last;
   frame.written |= bit(member);
   frame.last = member;
 }
 
 // The eligible member that follows the last one (down, if the last two stood in reversed order),
 // then those on its other side; -1 if there is none.
-int Pen::next_in_order(const PenFrame& frame, std::uint64_t eligible) const {
+int Pen::next_in_order(const PenFrame& frame, std::uint64_t eligible) {
   if (eligible == 0) return -1;
   const std::uint64_t up_to_last = frame.last < 0 ? 0 : ~std::uint64_t{0} >> (63 - frame.last);
   const std::uint64_t below = eligible & up_to_last;
@@ -240,6 +244,7 @@ void Pen::gather_members() {
   if (present != 0) {
     main = std::has_single_bit(present | maybe) ? kLastKey
            : frame.num_members == 0             ? kFirstKeyInOrder
+           : frame.unordered                    ? kKeyOutOfOrder
                                                 : kKeyInOrder;
     close = may_close ? kCloseEarly : 0.0f;
   } else if (may_close) {
@@ -277,7 +282,7 @@ void Pen::apply_key(const Option& option) {
     const Member& member = all.all[static_cast<std::size_t>(option.arg)];
     emit_comma_and_gap();
     emit_quoted(member.name, member.plain);
-    mark_written(frame, option.arg, all.size);
+    mark_written(frame, option.arg, &all);
     s_.value_node = member.node;
     s_.value_said = member.said;
   }

@@ -197,20 +197,18 @@ void Pen::set_written(PenFrame& frame, const Frame& read) {
   const auto& keys = reader_->keys();
   const auto depth = static_cast<std::size_t>(s_.depth);
   const std::size_t end = depth + 1 < frames.size() ? frames[depth + 1].first_key : keys.size();
-  const Members* said = frame.said ? &members(frame) : nullptr;
-  const int size = said != nullptr   ? said->size
-                   : frame.node >= 0 ? static_cast<int>(tools_->node(frame.node).num_properties)
-                                     : 0;
+  const bool listed = depth > 0 && read.first_key < end && (frame.said || frame.node >= 0);
+  const Members* all = listed ? &members(frame) : nullptr;
   for (std::size_t i = read.first_key; i < end; ++i) {
     int k = keys[i].property;
     if (depth == 0) k = static_cast<int>(role_of(keys[i].hash));
-    if (said != nullptr) {
-      for (k = said->size - 1; k >= 0; --k) {
-        if (hash_bytes(said->all[static_cast<std::size_t>(k)].name) == keys[i].hash) break;
+    if (frame.said) {
+      for (k = all->size - 1; k >= 0; --k) {
+        if (hash_bytes(all->all[static_cast<std::size_t>(k)].name) == keys[i].hash) break;
       }
     }
     if (k < 0 || k >= kMaxMembers) continue;
-    mark_written(frame, k, size);
+    mark_written(frame, k, all);
   }
 }
 

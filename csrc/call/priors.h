@@ -25,6 +25,7 @@ inline constexpr float kFunctionGivenHint = 0.8f;     //
 inline constexpr float kFunctionGivenSchema = 0.97f;  // shared by the tools that are left
 inline constexpr float kFirstKeyInOrder = 0.75f;      // the first key of a schema, of several
 inline constexpr float kKeyInOrder = 0.92f;           // the next key in order, others being left
+inline constexpr float kKeyOutOfOrder = 0.6f;         // the same, once they came in no order
 inline constexpr float kLastKey = 0.95f;              // the only key left
 inline constexpr float kOptionalKey = 0.4f;           // written although no hint says so
 inline constexpr float kCloseWhenDone = 0.97f;        // nothing is left
