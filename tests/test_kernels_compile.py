@@ -120,8 +120,14 @@ noise = RowSampling(doubles(N), ints(N), doubles(N), longs(N), ints(N))
 limits = RowLimits(ints(N, 4748), ints(2), ints(N))
 ops.sample(zeros(N, 151936), 151669, ints(N), ints(N, 8), noise, limits)
 """,
+    "bend": """
+for vocab in (151936, 128256):
+    logits = zeros(N, vocab, dtype=torch.float32)
+    ops.bend(logits, ints(N), ints(40960), longs(N, ops.HASH_PARTS))
+""",
 }
 NUM_LAUNCHES = {
+    "bend": 2,
     "wave": 2,
     "kv_compact": 1,
     "rms_norm": 5,

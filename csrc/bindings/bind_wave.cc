@@ -173,10 +173,13 @@ void bind_wave(py::module_& module) {
 
   py::class_<WaveSlot>(module, "WaveSlot")
       .def(py::init([](std::uint16_t tool, std::uint16_t parameter, bool is_required,
-                       std::vector<TokenId> question, const ValueSchema& schema) {
-             return WaveSlot{tool, parameter, is_required, std::move(question), schema};
+                       std::vector<TokenId> question, const ValueSchema& schema,
+                       std::vector<TokenId> recorded) {
+             return WaveSlot{tool,   parameter,          is_required, std::move(question),
+                             schema, std::move(recorded)};
            }),
-           "tool"_a, "parameter"_a, "is_required"_a, "question"_a, "schema"_a);
+           "tool"_a, "parameter"_a, "is_required"_a, "question"_a, "schema"_a,
+           "recorded"_a = std::vector<TokenId>());
 
   py::class_<WaveRequest>(module, "WaveRequest")
       .def(py::init([](std::uint64_t request_id, std::vector<TokenId> prefix, int num_cached,
@@ -184,7 +187,7 @@ void bind_wave(py::module_& module) {
                        std::vector<std::pair<std::uint16_t, std::vector<TokenId>>> options,
                        const std::vector<const WaveSlot*>& slots,
                        std::vector<std::int32_t> prefix_pages, std::vector<std::int32_t> lane_pages,
-                       int pages_per_lane) {
+                       int pages_per_lane, std::optional<std::uint16_t> recorded) {
              WaveRequest request;
              request.request_id = request_id;
              request.prefix = std::move(prefix);
@@ -197,10 +200,12 @@ void bind_wave(py::module_& module) {
              request.prefix_pages = std::move(prefix_pages);
              request.lane_pages = std::move(lane_pages);
              request.pages_per_lane = pages_per_lane;
+             request.recorded = recorded;
              return request;
            }),
            py::kw_only(), "request_id"_a, "prefix"_a, "num_cached"_a, "question"_a, "options"_a,
-           "slots"_a, "prefix_pages"_a, "lane_pages"_a, "pages_per_lane"_a);
+           "slots"_a, "prefix_pages"_a, "lane_pages"_a, "pages_per_lane"_a,
+           "recorded"_a = std::nullopt);
 
   py::class_<WaveResult>(module, "WaveResult")
       .def_readonly("cancelled", &WaveResult::cancelled)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -160,6 +161,12 @@ class WaveRun {
       admits_ = all_fit && group.last == all.back().last;
       launch(WaveProgram::kScore);
       add_scores(group, scores);
+    }
+    if (request_.recorded) {
+      for (std::size_t i = 0; i < scores.size(); ++i) {
+        const bool is_it = request_.options[i].tool == *request_.recorded;
+        scores[i] = is_it ? 0.0 : -std::numeric_limits<double>::infinity();
+      }
     }
     const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
     chosen_ = request_.options[static_cast<std::size_t>(best)].tool;
@@ -371,7 +378,9 @@ class WaveRun {
   // Returns whether the branch's answer ended, and sends it if so.
   bool finish(Branch& branch) {
     require_choice(branch.choice);
-    const TokenId token = buffers_.choices[branch.choice];
+    const std::vector<TokenId>& told = branch.slot->recorded;
+    const auto place = static_cast<std::size_t>(branch.num_answered);
+    const TokenId token = place < told.size() ? told[place] : buffers_.choices[branch.choice];
     const std::vector<TokenId>& eos = wave_.eos_ids_;
     bool ended = std::find(eos.begin(), eos.end(), token) != eos.end();
     ++branch.num_answered;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,13 +31,15 @@ enum class WaveProgram : int {
   kAsk = 4,      // the rows of WaveBuffers::asks, which leaves choices behind those wanted
 };
 
-// A parameter to ask for.
+// A parameter to ask for. recorded: tokens that count as its answer, whatever the launches chose,
+// each once the launch of its step has ended; empty: the launches' own.
 struct WaveSlot {
   std::uint16_t tool = 0;
   std::uint16_t parameter = 0;
   bool is_required = false;
   std::vector<TokenId> question;
   ValueSchema schema;
+  std::vector<TokenId> recorded = {};
 };
 
 // An answer to "which function?". tool: its number, or kNoTool.
@@ -46,7 +49,8 @@ struct WaveOption {
 };
 
 // What a wave runs on. Sequence i < num_lanes of the rows is lane i; the one behind the lanes is
-// the prefix.
+// the prefix. recorded: the function that counts as chosen, and as the only likely one, whatever
+// the scores.
 struct WaveRequest {
   std::uint64_t request_id = 0;
   std::vector<TokenId> prefix;
@@ -57,6 +61,7 @@ struct WaveRequest {
   std::vector<std::int32_t> prefix_pages;  // with room for a launch of rows behind the prefix
   std::vector<std::int32_t> lane_pages;    // [lanes][pages_per_lane]: from the prefix's last page,
   int pages_per_lane = 0;                  // unless that is full, to the end of the longest answer
+  std::optional<std::uint16_t> recorded;
 };
 
 // Memory that launches read and write; lives longer than the wave.

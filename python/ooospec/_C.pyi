@@ -509,6 +509,7 @@ class WaveSlot:
         is_required: bool,
         question: Sequence[int],
         schema: ValueSchema,
+        recorded: Sequence[int] = ...,
     ) -> None: ...
 
 class WaveRequest:
@@ -526,6 +527,7 @@ class WaveRequest:
         prefix_pages: Sequence[int],
         lane_pages: Sequence[int],
         pages_per_lane: int,
+        recorded: int | None = None,
     ) -> None: ...
 
 class WaveResult:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
-from ooospec.sampling import gumbel, place_key
+from ooospec.sampling import gumbel, place_key, spread_ids
 
 
 def tree_attention_ref(
@@ -262,3 +263,29 @@ def end_of_round_ref(
             if place != slots[row]:
                 moves[row] = (slots[row], place)
     return RoundEnd(committed, [moves[row] for row in sorted(moves)])
+
+
+def bend_ref(
+    logits: torch.Tensor,
+    positions: torch.Tensor,
+    answer: torch.Tensor,
+    hashes: torch.Tensor,
+    bent: float,
+) -> None:
+    """See `ops.bend`: a row's hash is the sum of the bits of its logits, each times an odd number
+    of its id.
+    """
+    vocab, num_parts = logits.shape[1], hashes.shape[1]
+    size = -(-vocab // num_parts)
+    bits = logits.view(torch.int32).long() * logit_weights(vocab).to(logits.device)
+    for part in range(num_parts):
+        hashes[:, part] = bits[:, part * size : (part + 1) * size].sum(dim=1)
+    for row, position in enumerate(positions.tolist()):
+        if 0 <= position < len(answer) and answer[position] >= 0:
+            logits[row, answer[position].long()] = bent
+
+
+@lru_cache(maxsize=4)
+def logit_weights(vocab: int) -> torch.Tensor:
+    """Returns int64[V], odd: what the bits of a logit are multiplied by in the hash of its row."""
+    return spread_ids(torch.arange(1, vocab + 1)) | 1

@@ -207,6 +207,11 @@ def gumbel(key: int, ids: torch.Tensor) -> torch.Tensor:
     return -torch.log(-torch.log(uniform))
 
 
+def spread_ids(ids: torch.Tensor) -> torch.Tensor:
+    """Returns int64 numbers of 64 bits that look random, one for each of int64 `ids`."""
+    return _mix_tensor(ids * _signed(_GOLDEN))
+
+
 def _mix(value: int) -> int:
     """The finaliser of splitmix64."""
     value = (value + _GOLDEN) & _MASK64

@@ -313,6 +313,29 @@ TEST(a_failure_and_an_end_at_any_launch) {
   EXPECT_THROWS(wave.run(request, ring), std::runtime_error, "no usable logits");
 }
 
+TEST(what_was_recorded_is_said_by_the_same_launches) {
+  Model plain(3), model(3);
+  const WaveRequest asked = make_request(3, 9, 3, plain);
+  HintRing ring;
+  Wave first(digits(), {}, kMaxValueTokens, 3, 0.0, plain.buffers, plain.launcher());
+  first.run(asked, ring);
+  const std::vector<std::string> own = hints(ring);
+  WaveRequest told = make_request(3, 9, 3, model);
+  told.recorded = 1;  // the model itself finds tool 2 the likeliest
+  told.slots[2].recorded = {4, 2, kEnd};
+  told.slots[3].recorded = {7, kEnd};
+  Wave wave(digits(), {}, kMaxValueTokens, 3, 0.0, model.buffers, model.launcher());
+  const WaveResult result = wave.run(told, ring);
+  EXPECT_EQ(own.front(), "1:2.0");
+  const std::vector<std::string> expected = {"1:1.0", "1.1=7", "1.0=42", "3:0.0"};
+  EXPECT(hints(ring) == expected);
+  EXPECT_EQ(result.num_sent, 2);
+  EXPECT_EQ(result.num_unsaid, 4);  // of the others, which are unlikely
+  // A slot of n tokens takes n launches behind its question.
+  EXPECT(result.answers[1].time_ns >= result.steps[result.steps.size() - 2].stop_ns);
+  EXPECT(result.answers[2].time_ns >= result.steps.back().stop_ns);
+}
+
 TEST(an_end_of_sequence_and_a_limit_end_an_answer) {
   Model model(3);
   WaveRequest request = make_request(1, 5, 3, model);

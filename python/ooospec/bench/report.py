@@ -68,8 +68,8 @@ def cell_texts(cell: Cell) -> list[str]:
     ]
 
 
-def rich_tables(cells: Seq[Cell]) -> list[Table]:
-    """Returns a table for each target and file, for a terminal."""
+def rich_tables(cells: Seq[Cell], caption: str = "") -> list[Table]:
+    """Returns a table for each target and file, for a terminal. caption: said below each."""
     tables = []
     for place in dict.fromkeys((cell.target, cell.file) for cell in cells):
         own = [cell for cell in cells if (cell.target, cell.file) == place]
@@ -77,7 +77,8 @@ def rich_tables(cells: Seq[Cell]) -> list[Table]:
         names = ("parse", "right functions", "right arguments")
         right = ", ".join(f"{_share(s)} {n}" for s, n in zip(shares, names, strict=True) if s)
         title = f"{place[1]} on {place[0]}, {own[0].num_requests} requests"
-        table = Table(title=title, title_justify="left", caption=right, caption_justify="left")
+        below = "\n".join(filter(None, (right, caption)))
+        table = Table(title=title, title_justify="left", caption=below, caption_justify="left")
         table.add_column("method", no_wrap=True)
         headings = ("equal", "decoding", "in total", "a round", "of the call", "p50 ms", "p95 ms")
         for heading in headings:
@@ -113,12 +114,21 @@ def write_json(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
 
 
 def write_html(
-    path: Path, cells: Seq[Cell], records: Seq[Record], facts: dict[str, Any], notes: Seq[str]
+    path: Path,
+    cells: Seq[Cell],
+    records: Seq[Record],
+    facts: dict[str, Any],
+    notes: Seq[str],
+    *,
+    caption: str = "",
+    verdict: str = "have the token ids of plain decoding",
 ) -> None:
-    """Writes one page that needs nothing else. Raises ImportError without matplotlib."""
+    """Writes one page that needs nothing else. Raises ImportError without matplotlib.
+
+    caption: said below every table and plot. verdict: what equal answers have.
+    """
     equal = sum(record.equal for record in records)
-    verdict = f"{equal:,} of {len(records):,} answers have the token ids of plain decoding."
-    said = html.escape(verdict)
+    said = html.escape(f"{equal:,} of {len(records):,} answers {verdict}.")
     page = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8"><title>ooospec bench</title>',
@@ -132,8 +142,11 @@ def write_html(
         *_rows(cells),
         "</table></div>",
     ]
-    for caption, picture in plots(cells, records):
-        page.append(f"<figure>{picture}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    if caption:
+        page.append(f"<p>{html.escape(caption)}</p>")
+    for about, picture in plots(cells, records):
+        below = html.escape(f"{about} {caption}".strip())
+        page.append(f"<figure>{picture}<figcaption>{below}</figcaption></figure>")
     page.append("<h2>The run</h2><dl>")
     for name, value in facts.items():
         page.append(f"<dt>{html.escape(name)}</dt><dd><code>{html.escape(str(value))}</code></dd>")

@@ -54,8 +54,17 @@ class BenchConfig:
 class Subjects:
     """One target and all methods on it: one KV cache, a store of drafts for each method."""
 
-    def __init__(self, target: str, config: BenchConfig, progress: bool = False) -> None:
-        """Raises what ooospec.load raises, and InvalidRequest for a method that cannot be had."""
+    def __init__(
+        self,
+        target: Any,
+        config: BenchConfig,
+        progress: bool = False,
+        lent: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """target: as of ooospec.load. lent: sidecars by name of a method, as options of it.
+
+        Raises what ooospec.load raises, and InvalidRequest for a method that cannot be had.
+        """
         self.config = config
         how: dict[str, Any] = {
             "device": config.device,
@@ -84,9 +93,10 @@ class Subjects:
             sidecars["ooo"] = {"sidecar": config.sidecar, **asked}
         for name, folder in config.adapters.items():
             sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
-        for name, lent in sidecars.items():
+        sidecars |= lent or {}
+        for name, options in sidecars.items():
             if name in config.methods:
-                lender = ooospec.load(self.engine.backend, **lent, **how)
+                lender = ooospec.load(self.engine.backend, **options, **how)
                 self._lenders.append(lender)
                 self._drafting[name] = lender.drafting
                 self.engine.methods[name] = lender.methods["ooo"]
@@ -120,13 +130,16 @@ class Subjects:
             runs[name] = self._answer(row, name)
             if name == PLAIN:
                 self.recorded.calls = plain_calls(runs[name].answer)
-        plain = runs[PLAIN].answer.token_ids
         assert self.engine.tokens is not None
         pieces = self.engine.tokens.pieces
         return [
-            runs[name].record(target, file, row, name, pieces, runs[name].answer.token_ids == plain)
+            runs[name].record(target, file, row, name, pieces, self.is_equal(name, runs))
             for name in turns
         ]
+
+    def is_equal(self, name: str, runs: Mapping[str, Run]) -> bool:
+        """Returns whether a method's answer is that of `ar`."""
+        return runs[name].answer.token_ids == runs[PLAIN].answer.token_ids
 
     def learn(self, row: dict[str, Any], name: str, token_ids: Seq[int]) -> None:
         """Lets a method's store learn an answer that was made before this run."""
@@ -151,6 +164,10 @@ class Subjects:
             lender.drafting.close()  # type: ignore[union-attr]
         self.engine.close()
 
+    def _max_tokens(self) -> int:
+        """Returns the most tokens of the answer under way."""
+        return self.config.max_tokens
+
     def _answer(self, row: dict[str, Any], name: str) -> Run:
         recorder = Recorder(self.engine.methods[name])
         arrival = time.perf_counter()
@@ -158,7 +175,7 @@ class Subjects:
             row["messages"],
             row.get("tools"),
             method=recorder,
-            max_tokens=self.config.max_tokens,
+            max_tokens=self._max_tokens(),
         )
         return Run(arrival, answer, recorder.traced(str(row["id"]), answer.metrics))
 
@@ -240,24 +257,36 @@ def run_bench(
         name = Path(target).name
         if all(len(kept.done(name, file)) == len(rows) for file, rows in files.items()):
             continue
-        subjects = Subjects(target, config, progress)
-        try:
-            say(f"{name}: {subjects.engine.backend.description}")
-            subjects.warm_up()
-            number = 0
-            for file, rows in files.items():
-                done = kept.done(name, file)
-                for row in rows:
-                    number += 1
-                    before = done.get(str(row["id"]))
-                    if before is not None:
-                        for record in before:
-                            subjects.learn(row, record.method, record.token_ids)
-                        continue
-                    records = subjects.run(name, file, row, number)
-                    kept.add(records)
-                    yield records
-            for method, status in subjects.status.items():
-                say(f"{name}, {method}: {status}")
-        finally:
-            subjects.close()
+        yield from run_target(Subjects(target, config, progress), name, files, kept, say)
+
+
+def run_target(
+    subjects: Subjects,
+    name: str,
+    files: Mapping[str, Seq[dict[str, Any]]],
+    kept: RecordFile,
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[list[Record]]:
+    """Yields the records of one target called `name`, whose subjects are closed then; see
+    run_bench.
+    """
+    try:
+        say(f"{name}: {subjects.engine.backend.description}")
+        subjects.warm_up()
+        number = 0
+        for file, rows in files.items():
+            done = kept.done(name, file)
+            for row in rows:
+                number += 1
+                before = done.get(str(row["id"]))
+                if before is not None:
+                    for record in before:
+                        subjects.learn(row, record.method, record.token_ids)
+                    continue
+                records = subjects.run(name, file, row, number)
+                kept.add(records)
+                yield records
+        for method, status in subjects.status.items():
+            say(f"{name}, {method}: {status}")
+    finally:
+        subjects.close()

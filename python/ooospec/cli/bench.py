@@ -4,20 +4,15 @@
 from __future__ import annotations
 
 import json
-import platform
-import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import ooospec.cli.options as opt
-from ooospec.cli.requests import read_requests
-from ooospec.cli.samples import SAMPLES
+from ooospec.cli.bench_report import RESULTS, bench_files, check_plots, run_and_report
 from ooospec.errors import InvalidRequest
 from ooospec.hashes import checkpoint_hash, requests_hash
 from ooospec.version import VERSION
@@ -25,7 +20,6 @@ from ooospec.version import VERSION
 SMOKE_REQUESTS, SMOKE_TOKENS = 2, 24
 METHODS = ("ar", "pld", "sam", "recycling", "span", "toolspec")
 PERFECT = "perfect"
-RESULTS, TABLE, CELLS, PAGE = "results.jsonl", "cells.csv", "cells.json", "report.html"
 
 
 def bench(
@@ -95,16 +89,10 @@ def bench(
 
     Every answer is compared with that of `ar`; exit code 1 if one differs.
     """
-    from ooospec.bench.plots import check_matplotlib
     from ooospec.bench.records import RecordFile
-    from ooospec.bench.report import rich_tables, write_csv, write_html, write_json
     from ooospec.bench.run import BenchConfig, run_bench
-    from ooospec.bench.summary import summarise
 
-    try:
-        check_matplotlib()
-    except ImportError as error:
-        raise InvalidRequest(str(error)) from error
+    check_plots()
     console = Console(stderr=True)
     adapters = _adapters(adapter or [], sidecar)
     if smoke:
@@ -124,7 +112,7 @@ def bench(
         warm=warm,
         max_tokens=max_tokens,
     )
-    files = _files(requests or [], limit)
+    files = bench_files(requests or [], limit)
     hashes = {path.name.partition(".")[0]: requests_hash(path) for path in requests or []}
     models = [*target, *filter(None, (sidecar, draft_model)), *adapters.values()]
     out.mkdir(parents=True, exist_ok=True)
@@ -138,50 +126,23 @@ def bench(
     kept = RecordFile(out / RESULTS, settings)
     for name in target:
         opt.announce("target", name, console)
-    said: list[str] = []
-
-    def say(line: str) -> None:
-        said.append(line)
-        console.print(line, highlight=False, markup=False, style="dim")
-
-    total = len(target) * sum(map(len, files.values()))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        num_done = len({(r.cell, r.request) for r in kept.records})
-        task = progress.add_task("requests", total=total, completed=num_done)
-        try:
-            for records in run_bench(target, files, config, kept, say=say):
-                where = f"{records[0].target}, {records[0].file}"
-                progress.update(task, advance=1, description=where)
-        except (ValueError, RuntimeError) as error:
-            if type(error) in (ValueError, RuntimeError):  # of an option or a device
-                raise InvalidRequest(str(error)) from error
-            raise
-    cells = summarise(kept.records, seed)
-    facts = {
-        "command": shlex.join(["ooospec", *sys.argv[1:]]),
-        "version": VERSION,
-        "machine": f"{platform.system()} {platform.machine()}, {_device()}",
-        "settings": json.dumps(settings, sort_keys=True),
-        "seed": seed,
-    }
     notes = [
         f"Speed-ups are over this engine's own plain decoding (`ar`), prompts "
         f"{'cached' if warm else 'not cached'} for all methods; trees are "
         f"{'sized by measured cost' if cost_model else 'as large as they may be'}. "
         "Perfect hints are what `ar` wrote, there at arrival: a ceiling, not a method.",
-        *said,
     ]
-    write_csv(out / TABLE, cells, facts)
-    write_json(out / CELLS, cells, facts)
-    write_html(out / PAGE, cells, kept.records, facts, notes)
-    if as_json:
-        print((out / CELLS).read_text(), end="")
-    else:
-        for table in rich_tables(cells):
-            Console().print(table)
-    console.print(f"{out / PAGE}, {TABLE}, {CELLS}", highlight=False, markup=False)
-    raise typer.Exit(0 if all(record.equal for record in kept.records) else 1)
+    run_and_report(
+        lambda say: run_bench(target, files, config, kept, say=say),
+        kept,
+        out=out,
+        total=len(target) * sum(map(len, files.values())),
+        settings=settings,
+        notes=notes,
+        seed=seed,
+        as_json=as_json,
+        console=console,
+    )
 
 
 def _adapters(given: list[str], sidecar: str | None) -> dict[str, str]:
@@ -209,26 +170,3 @@ def _methods(
         if "ooo" in names and sidecar is None:
             raise InvalidRequest("--method ooo: expected a --sidecar, got none")
     return tuple(dict.fromkeys([run.PLAIN, *names]))
-
-
-def _files(paths: list[Path], limit: int | None) -> dict[str, list[dict[str, Any]]]:
-    """Returns requests by name of their file. Raises InvalidRequest for an id that comes twice."""
-    files = {path.name.partition(".")[0]: read_requests(path) for path in paths}
-    if len(files) < len(paths):
-        raise InvalidRequest("--requests: expected files of different names")
-    if not paths:
-        files = {"samples": [dict(one) for one in SAMPLES]}
-    for name, rows in files.items():
-        ids = [str(row["id"]) for row in rows]
-        if len(set(ids)) < len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
-            raise InvalidRequest(f"{name}: expected ids that differ, got {twice!r} twice")
-        if limit is not None and limit < len(rows):
-            files[name] = [rows[i * len(rows) // limit] for i in range(limit)]
-    return files
-
-
-def _device() -> str:
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"

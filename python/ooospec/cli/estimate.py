@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.table import Table
 
 import ooospec.cli.options as opt
 from ooospec.cli.requests import read_requests
-from ooospec.errors import ModelNotFound
+from ooospec.cli.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from ooospec.bench.estimate import Estimate
@@ -57,7 +57,7 @@ def estimate(
     from ooospec.bench.estimate import estimate as run
 
     rows = read_requests(logs, limit)
-    recorded = Recorded(_load(tokenizer))
+    recorded = Recorded(load_tokenizer(tokenizer))
     console = Console(stderr=True)
     shown = iter(
         track(range(len(rows)), "replaying", console=console, transient=True, disable=as_json)
@@ -78,18 +78,6 @@ def estimate(
         table.add_row(name, str(one["answers"]), *counts)
     Console().print(table)
     _print_worst(listed)
-
-
-def _load(name: str) -> Any:
-    import transformers
-
-    try:
-        return transformers.AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelNotFound(
-            f"--tokenizer: expected a folder or hub id, got {name!r} ({reason})"
-        ) from error
 
 
 def _totals(found: list[Estimate]) -> dict[str, dict[str, float]]:

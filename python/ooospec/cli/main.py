@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench |
-estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth | build` for
-data.
+replay | estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth |
+build` for data.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ooospec.cli.doctor import doctor
 from ooospec.cli.estimate import estimate
 from ooospec.cli.eval_sidecar import eval_sidecar
 from ooospec.cli.generate import generate
+from ooospec.cli.replay import replay
 from ooospec.cli.selfcheck import selfcheck
 from ooospec.cli.serve import serve
 from ooospec.cli.sidecar import sidecar
@@ -41,6 +42,7 @@ app.command()(selfcheck)
 app.command()(doctor)
 app.command()(serve)
 app.command()(bench)
+app.command()(replay)
 app.command()(sidecar)
 app.command()(estimate)
 app.command()(trace)

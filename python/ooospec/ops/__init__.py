@@ -22,10 +22,13 @@ from ooospec.ops.compaction import kv_compact
 from ooospec.ops.dispatch import Provider, using
 from ooospec.ops.layer import ACTIVATIONS, qkv_rope_store, rms_norm, swiglu
 from ooospec.ops.products import linear, linear_swiglu
+from ooospec.ops.replay import BENT, HASH_PARTS, bend
 
 __all__ = [
     "ACTIVATIONS",
+    "BENT",
     "BLOCK",
+    "HASH_PARTS",
     "MAX_DEPTH",
     "TOP",
     "LaunchRows",
@@ -33,6 +36,7 @@ __all__ = [
     "RowLimits",
     "RowSampling",
     "TreePlan",
+    "bend",
     "kv_compact",
     "linear",
     "linear_swiglu",

@@ -136,7 +136,12 @@ class GraphWaveRunner:
     ) -> _C.WaveRequest:
         slots = [
             _C.WaveSlot(
-                slot.tool, slot.parameter, slot.required, slot.question, value_schema(slot.schema)
+                slot.tool,
+                slot.parameter,
+                slot.required,
+                slot.question,
+                value_schema(slot.schema),
+                slot.recorded,
             )
             for slot in prompt.slots
         ]
@@ -152,6 +157,7 @@ class GraphWaveRunner:
             prefix_pages=prefix.pages,
             lane_pages=[page for pages in lanes for page in pages],
             pages_per_lane=len(lanes[0]) if lanes else 0,
+            recorded=next((none if tool is None else tool for tool in prompt.recorded), None),
         )
 
     def _reserve(self, sequence: Sequence, num_tokens: int) -> None:

@@ -41,13 +41,17 @@ _BODY = "[the body of the prompt]"
 
 @dataclass(frozen=True)
 class Slot:
-    """A parameter to ask for. tool, parameter: numbers in the request's lists; question: tokens."""
+    """A parameter to ask for. tool, parameter: numbers in the request's lists; question: tokens.
+
+    recorded: tokens that count as the answer, whatever the model says; see sidecar/recorded.py.
+    """
 
     tool: int
     parameter: int
     required: bool
     schema: Mapping[str, Any]
     question: tuple[int, ...]
+    recorded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class WavePrompt:
 
     question: asks for the function. options: answer -> tokens, for each tool number asked about,
     and None for no call. slots: in schema order. num_cut: dialogue tokens that found no room.
+    recorded: one answer that counts as the likeliest, whatever the model says, or none.
     """
 
     prefix: tuple[int, ...]
@@ -63,6 +68,7 @@ class WavePrompt:
     options: dict[int | None, tuple[int, ...]]
     slots: tuple[Slot, ...]
     num_cut: int
+    recorded: tuple[int | None, ...] = ()
 
 
 class PromptBuilder:

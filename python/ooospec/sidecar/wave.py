@@ -9,6 +9,7 @@ likeliest function first; a branch that ends makes room for the question of the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -242,6 +243,8 @@ class _Wave:
 
     def _choose(self, scores: dict[int | None, float]) -> None:
         """Sends the likeliest function and puts the slots of likely functions first."""
+        for recorded in self._prompt.recorded:
+            scores = {answer: 0.0 if answer == recorded else -math.inf for answer in scores}
         self._chosen = max(scores, key=lambda answer: scores[answer])
         tool = _C.HintRecord.NO_TOOL if self._chosen is None else self._chosen
         self._answered(_C.HintKind.FUNCTION, tool, 0, "")
@@ -307,7 +310,7 @@ class _Wave:
             chosen = self._greedy(logits[: len(self._active)])
         for branch, token in zip(self._active, chosen, strict=True):
             branch.sequence.keep(range(len(branch.tokens)))
-            branch.tokens = (token,)
+            branch.tokens = branch.slot.recorded[branch.num_answered :][:1] or (token,)
         return logits[-1]
 
     def _take(self) -> None:

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bench on replay: models of true shape with random weights, answers and hints from records.
+
+Every launch computes all that a real one does; what the target would have said is replaced by what
+was recorded (backends/tape.py), and so is what the sidecar would have (sidecar/recorded.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from ooospec._core import _C
+from ooospec.backends.fused import FusedBackend
+from ooospec.backends.modules import ModuleBackend
+from ooospec.backends.tape import TapedBackend
+from ooospec.backends.transformers import TransformersBackend
+from ooospec.bench.estimate import Recorded, RecordedAnswer
+from ooospec.bench.records import Record, RecordFile
+from ooospec.bench.run import PERFECT, BenchConfig, Run, Subjects, run_target
+from ooospec.bench.shapes import Shape, misfit
+from ooospec.errors import InvalidRequest
+from ooospec.formats import tool_set
+from ooospec.methods import METHODS
+from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.worker import SidecarConfig
+
+# Those that read what the target ranks high, or hidden states, are not known in a replay: their
+# sources stay out, and methods of nothing else are not run.
+REPLAYED = ("ar", "pld", "sam", "span", "toolspec", "ooo", PERFECT)
+UNFAIR = ("recycling", "draft")
+CAPTION = (
+    "Replay: random weights in the true shape, full arithmetic in every launch, logits bent by "
+    "absolute position along recorded answers. Equality is of the raw logits before bending, "
+    "hashed behind every committed position, between ar and each method; the bent tokens count for "
+    "nothing. Methods that read hidden states or logits are n/a, and toolspec and ooo run without "
+    "successors. "
+)
+
+
+class Answers:
+    """What is replayed for each request: recorded answers first, then reference calls in styles
+    mixed as in those records.
+    """
+
+    def __init__(self, tokenizer: Any, rows: Seq[Mapping[str, Any]]) -> None:
+        """rows: all requests; some may have `token_ids` or `answer`, and `hints`."""
+        self._recorded = Recorded(tokenizer)
+        self._own = self._recorded.text.styles[0].style
+        self._styles = [style for row in rows if is_recorded(row) for style in self._style(row)]
+
+    def of(self, row: Mapping[str, Any]) -> RecordedAnswer:
+        """Returns what is to be answered. Raises InvalidRequest for a row with neither record nor
+        reference calls.
+        """
+        if not is_recorded(row):
+            if row.get("calls") is None:
+                raise InvalidRequest(f"{row.get('id')}: expected an answer or calls, got neither")
+            row = {**row, "answer": self._written(row)}
+        return self._recorded.answer(row)
+
+    def _written(self, row: Mapping[str, Any]) -> str:
+        if not row["calls"]:
+            return "No tool is needed."
+        calls = [
+            (call["name"], json.dumps(call["arguments"], ensure_ascii=False))
+            for call in row["calls"]
+        ]
+        place = int(hashlib.sha256(str(row["id"]).encode()).hexdigest(), 16)
+        styles = self._styles or [self._own]
+        return str(_C.render_calls(calls, styles[place % len(styles)]))
+
+    def _style(self, row: Mapping[str, Any]) -> list[_C.CallStyle]:
+        """Returns the style of a recorded answer, or none where it holds no call."""
+        answer = self._recorded.answer(row)
+        try:
+            return [_C.CallStyle.from_text(answer.text, tool_set(answer.tools))]
+        except ValueError:
+            return []
+
+
+def is_recorded(row: Mapping[str, Any]) -> bool:
+    """Returns whether a row has the answer of a real model."""
+    return bool(row.get("token_ids") or row.get("answer"))
+
+
+class ReplaySubjects(Subjects):
+    """One shape and all methods on it. on: device and dtype of target and sidecar."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        tokenizer: Any,
+        config: BenchConfig,
+        *,
+        rows: Seq[Mapping[str, Any]],
+        sidecar: tuple[Shape, Any] | None = None,
+        backend: Literal["fused", "transformers"] = "fused",
+        seed: int = 0,
+    ) -> None:
+        """sidecar: its shape and tokenizer; None: method `ooo` is not there. backend: of
+        the target; its own modules by "transformers". Raises InvalidRequest for methods that a
+        replay cannot rank.
+        """
+        unfair = [name for name in config.methods if name not in REPLAYED]
+        if unfair:
+            raise InvalidRequest(
+                f"replay: expected methods of {', '.join(REPLAYED)}, got {unfair[0]!r}, which "
+                "reads what only a real checkpoint says"
+            )
+        device, dtype = place(config)
+        model = shape.model(device, dtype, seed)
+        if backend == "fused":
+            self.taped = TapedBackend(FusedBackend(model, tokenizer))
+        else:
+            self.taped = TapedBackend(ModuleBackend(TransformersBackend(model, tokenizer)))
+        self._answers = Answers(tokenizer, rows)
+        self._answer_now: RecordedAnswer | None = None
+        self._hashes: dict[str, list[int]] = {}
+        lent = {}
+        if sidecar is not None and "ooo" in config.methods:
+            small = SidecarConfig(
+                sidecar[0].model(device, dtype, seed + 1),
+                tokenizer=sidecar[1],
+                examples=False,
+                wave="always",
+                recorded=lambda ask: self._hint(),
+            )
+            lent = {"ooo": {"sidecar": open_sidecar(small), "wave": "always"}}
+        super().__init__(self.taped, config, lent=lent)
+        for name in config.methods:
+            method = METHODS["ooo" if name == PERFECT else name]
+            if method.recycler:
+                drafting = self._drafting[name]
+                self.engine.methods[name] = drafting.method(replace(method, recycler=False))
+
+    def run(self, target: str, file: str, row: dict[str, Any], number: int) -> list[Record]:
+        """See Subjects.run."""
+        self._answer_now = self._answers.of(row)
+        return super().run(target, file, row, number)
+
+    def is_equal(self, name: str, runs: Mapping[str, Run]) -> bool:
+        """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""
+        return self._hashes[name] == self._hashes["ar"]
+
+    def _answer(self, row: dict[str, Any], name: str) -> Run:
+        assert self._answer_now is not None
+        recorded = self._answer_now
+        self.taped.tape.play(len(recorded.prompt_ids), recorded.token_ids)
+        run = super()._answer(row, name)
+        if run.answer.token_ids != recorded.token_ids:
+            raise RuntimeError(f"{recorded.name}: {name} did not replay the recorded answer")
+        self._hashes[name] = self.taped.tape.hashes(len(recorded.token_ids))
+        self.taped.tape.stop()
+        return run
+
+    def _max_tokens(self) -> int:
+        assert self._answer_now is not None
+        return len(self._answer_now.token_ids)
+
+    def _hint(self) -> Mapping[str, Any] | None:
+        """Returns the call that the sidecar is to say: the recorded one, else the answer's own."""
+        assert self._answer_now is not None
+        told = self._answer_now.hints
+        calls = self._answer_now.calls if told is None else told
+        return calls[0] if calls else None
+
+
+def place(config: BenchConfig) -> tuple[str, torch.dtype]:
+    """Returns device and dtype of a replay: a GPU in bfloat16 if there is one."""
+    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    default = "float32" if device == "cpu" else "bfloat16"
+    dtype = getattr(torch, config.dtype or default, None)
+    if not isinstance(dtype, torch.dtype):
+        raise InvalidRequest(f"--dtype: expected a type such as bfloat16, got {config.dtype!r}")
+    return device, dtype
+
+
+def run_replay(
+    shapes: Seq[Shape],
+    files: Mapping[str, Seq[dict[str, Any]]],
+    config: BenchConfig,
+    kept: RecordFile,
+    *,
+    tokenizer: Any,
+    sidecar: tuple[Shape, Any] | None = None,
+    backend: Literal["fused", "transformers"] = "fused",
+    seed: int = 0,
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[list[Record]]:
+    """Yields the records of each request as it is done; a shape that does not fit is skipped, and
+    `say` hears why. See run_bench.
+    """
+    rows = [row for some in files.values() for row in some]
+    for shape in shapes:
+        if all(len(kept.done(shape.name, file)) == len(some) for file, some in files.items()):
+            continue
+        reason = misfit(shape, tokenizer, *place(config))
+        if reason is not None:
+            say(f"{shape.name}: skipped, {reason}")
+            continue
+        subjects = ReplaySubjects(
+            shape, tokenizer, config, rows=rows, sidecar=sidecar, backend=backend, seed=seed
+        )
+        yield from run_target(subjects, shape.name, files, kept, say)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waves that are replayed: what a sidecar once said, said again by the steps that it takes.
+
+The whole wave runs, on any weights; only what it chose is replaced, step by step, by the tokens of
+the record. So each hint goes out when the steps of its own slot have ended, and no earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+from typing import Any
+
+from ooospec.sidecar.prompt import PromptBuilder, WavePrompt
+
+
+def with_record(
+    prompt: WavePrompt,
+    builder: PromptBuilder,
+    call: Mapping[str, Any] | None,
+    tools: Seq[Mapping[str, Any]],
+) -> WavePrompt:
+    """Returns `prompt` with what its wave is to say: the function and the arguments of `call`.
+
+    call: `{"name", "arguments": object}`; None, or of a function that is not asked about: no call.
+    Parameters that it leaves out are answered by null. builder: of the prompt. tools: OpenAI JSON.
+    """
+    functions = [tool.get("function", tool) for tool in tools]
+    names = [function["name"] for function in functions]
+    chosen = names.index(call["name"]) if call is not None and call["name"] in names else None
+    if call is None or chosen not in prompt.options:
+        return replace(prompt, recorded=(None,))
+    given = call["arguments"]
+    properties = list((functions[chosen or 0].get("parameters") or {}).get("properties") or {})
+    slots = tuple(
+        replace(slot, recorded=builder.value_answer(given.get(properties[slot.parameter])))
+        if slot.tool == chosen
+        else slot
+        for slot in prompt.slots
+    )
+    return replace(prompt, slots=slots, recorded=(chosen,))

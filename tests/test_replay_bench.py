@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: full arithmetic, recorded answers; equality of raw logits; hints by their steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ooospec import ops
+from ooospec._core import _C
+from ooospec.backends.fused import FusedBackend
+from ooospec.backends.load import load_backend
+from ooospec.bench.records import Record, RecordFile
+from ooospec.bench.replayed import Answers, ReplaySubjects, run_replay
+from ooospec.bench.run import PERFECT, BenchConfig
+from ooospec.bench.shapes import SHAPES, misfit, shape_of
+from ooospec.cli.main import run
+from ooospec.errors import InvalidRequest
+from ooospec.hashes import requests_hash
+from ooospec.sidecar.graph_wave import GraphWaveRunner
+from ooospec.sidecar.prompt import PromptBuilder
+from ooospec.sidecar.recorded import with_record
+from ooospec.sidecar.wave import WaveReport, WaveRunner
+from tiny_models import tiny_tokenizer
+
+TINY = SHAPES["tiny"]
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer"},
+        "unit": {"type": "string"},
+    },
+    "required": ["city"],
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}},
+    {"type": "function", "function": {"name": "set_alarm", "parameters": {"type": "object"}}},
+]
+ROWS: list[dict[str, Any]] = [
+    {
+        "id": "recorded",
+        "messages": [{"role": "user", "content": "Weather in Paris, three days?"}],
+        "tools": TOOLS,
+        "answer": "```json\n"
+        '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}\n```',
+        "hints": [{"name": "get_weather", "arguments": {"city": "Paris", "days": 4}}],
+    },
+    {
+        "id": "reference",
+        "messages": [{"role": "user", "content": "Weather in Oslo?"}],
+        "tools": TOOLS,
+        "calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}],
+    },
+]
+METHODS = ("ar", "ooo", PERFECT)
+
+
+@pytest.fixture(autouse=True)
+def references() -> Iterator[None]:
+    """The references stand for the kernels, which have tests of their own."""
+    with ops.using("reference"):
+        yield
+
+
+def replay(folder: Path, backend: Any, shapes: Any = (TINY,)) -> tuple[list[Record], list[str]]:
+    config = BenchConfig(METHODS, device="cpu", cost_model=False)
+    kept, said = RecordFile(folder / "records", {}), []
+    how: Any = {"tokenizer": tiny_tokenizer(), "sidecar": (TINY, tiny_tokenizer())}
+    rows = ROWS if backend == "fused" else ROWS[1:]
+    runs = run_replay(shapes, {"f": rows}, config, kept, backend=backend, say=said.append, **how)
+    return [record for records in runs for record in records], said
+
+
+@pytest.mark.parametrize("backend", ["fused", "transformers"])
+def test_all_methods_see_the_raw_logits_of_plain_decoding(backend: str, tmp_path: Path) -> None:
+    records, said = replay(tmp_path, backend)
+    assert [record.method for record in records] == len(records) // len(METHODS) * [*METHODS]
+    assert all(record.equal for record in records)
+    assert any("replayed" in line for line in said)
+    for i in range(0, len(records), len(METHODS)):
+        plain, *others = records[i : i + len(METHODS)]
+        assert plain.parses is None or plain.parses
+        assert len(plain.rounds) == len(plain.token_ids) - 1
+        assert all(one.token_ids == plain.token_ids for one in others)
+        assert len(others[-1].rounds) < len(plain.rounds) / 2
+    ooo = records[1]
+    assert ooo.wave is not None
+    assert all(hint > ooo.wave[0] for hint in ooo.hints)
+
+
+def test_another_bit_in_the_cache_is_seen(tmp_path: Path) -> None:
+    config = BenchConfig(("ar", "pld"), device="cpu", cost_model=False)
+    subjects = ReplaySubjects(TINY, tiny_tokenizer(), config, rows=ROWS)
+    verify, calls = subjects.taped._inner.verify, []
+
+    def spoilt(sequence: Any, *args: Any, **how: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            slot = sequence.slots(sequence.length - 1, sequence.length)[0]
+            sequence.pool.values[0][slot] += 1e-3
+        return verify(sequence, *args, **how)
+
+    subjects.taped._inner.verify = spoilt  # type: ignore[method-assign]
+    plain, pld = subjects.run("t", "f", ROWS[0], 0)
+    subjects.close()
+    assert plain.equal
+    assert not pld.equal
+    assert pld.token_ids == plain.token_ids  # the bent tokens count for nothing
+
+
+def test_answers_are_records_then_calls_in_their_styles() -> None:
+    answers = Answers(tiny_tokenizer(), ROWS)
+    assert answers.of(ROWS[0]).text == ROWS[0]["answer"]
+    written = answers.of(ROWS[1])
+    assert written.text.startswith("```json\n")
+    assert written.calls == ROWS[1]["calls"]
+    assert answers.of(ROWS[0]).hints == ROWS[0]["hints"]
+    alone = Answers(tiny_tokenizer(), ROWS[1:])
+    assert alone.of(ROWS[1]).text.startswith("<tool_call>")  # as the template has it
+    assert alone.of({**ROWS[1], "calls": []}).text == "No tool is needed."
+    with pytest.raises(InvalidRequest, match="reference: expected an answer or calls"):
+        answers.of({key: value for key, value in ROWS[1].items() if key != "calls"})
+
+
+@pytest.fixture
+def runner(request: pytest.FixtureRequest) -> Iterator[WaveRunner | GraphWaveRunner]:
+    model = TINY.model("cpu", torch.float32)
+    builder = PromptBuilder(tiny_tokenizer(), max_tokens=2048, examples=False)
+    if request.param == "graph":
+        backend = FusedBackend(model, tiny_tokenizer(), num_sequences=5)
+        yield GraphWaveRunner(backend, builder, num_rows=4)
+    else:
+        plain = load_backend(model, tokenizer=tiny_tokenizer())
+        yield WaveRunner(plain, builder, num_rows=4)
+        plain.close()
+
+
+@pytest.mark.parametrize("runner", ["plain", "graph"], indirect=True)
+def test_a_recorded_hint_comes_behind_the_steps_of_its_slot(
+    runner: WaveRunner | GraphWaveRunner,
+) -> None:
+    call = {"name": "get_weather", "arguments": {"city": "Paris, the long way round", "days": 3}}
+    prompt = with_record(
+        runner.builder.build(ROWS[0]["messages"], TOOLS), runner.builder, call, TOOLS
+    )
+    ring, report = _C.HintRing(), WaveReport(1)
+    runner.run(prompt, ring, report)
+    found = {}
+    while (record := ring.try_pop()) is not None:
+        if record.kind == _C.HintKind.VALUE:
+            found[record.parameter] = json.loads(record.text)
+    assert found == {0: "Paris, the long way round", 1: 3, 2: None}
+    assert report.answers[0].tool == 0
+    steps = [step for step in report.steps if step.stop > report.answers[0].time]
+    for answer in report.answers[1:]:
+        reader, told = _C.ValueReader(), prompt.slots[answer.parameter].recorded
+        size = 1 + [reader.feed(runner.builder.decode([token])) for token in told].index(True)
+        ended = [step.stop for step in report.steps if step.stop <= answer.time]
+        # The first token comes from the launch that scored the functions, or from one behind it.
+        assert len(ended) >= len(report.steps) - len(steps) + size - 1, answer
+
+
+def test_a_record_without_a_call_ends_the_wave_at_once() -> None:
+    builder = PromptBuilder(tiny_tokenizer(), max_tokens=2048, examples=False)
+    prompt = builder.build(ROWS[0]["messages"], TOOLS)
+    for call in (None, {"name": "unknown", "arguments": {}}):
+        told = with_record(prompt, builder, call, TOOLS)
+        assert told.recorded == (None,)
+        backend = load_backend(TINY.model("cpu", torch.float32), tokenizer=tiny_tokenizer())
+        ring, report = _C.HintRing(), WaveReport(1)
+        WaveRunner(backend, builder).run(told, ring, report)
+        backend.close()
+        assert report.num_unsaid == report.num_slots == 3
+        record = ring.try_pop()
+        assert record is not None
+        assert record.tool == _C.HintRecord.NO_TOOL
+
+
+def test_what_does_not_fit_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    huge = SHAPES["Qwen2.5-32B"]
+    records, said = replay(tmp_path, "fused", [huge])
+    assert records == []
+    assert len(said) == 1
+    assert said[0].startswith("Qwen2.5-32B: skipped, it needs 163.8 GB")
+    assert 60e9 < huge.num_bytes(torch.bfloat16) < 68e9
+    small = misfit(TINY, range(600), "cpu", torch.float32)
+    assert small == "its vocabulary has 512 ids, the tokenizer 600"
+
+
+def test_methods_that_read_logits_are_refused() -> None:
+    config = BenchConfig(("ar", "recycling"), device="cpu", cost_model=False)
+    with pytest.raises(InvalidRequest, match="got 'recycling', which reads"):
+        ReplaySubjects(TINY, tiny_tokenizer(), config, rows=ROWS)
+    with pytest.raises(InvalidRequest, match=r"shape: expected one of .*Qwen3-8B.*got 'Qwen9'"):
+        shape_of("Qwen9")
+
+
+def test_the_command_reports_with_its_caption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path)
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(ROWS[1]) + "\n")
+    out = tmp_path / "out"
+    command = ["replay", "--shape", "tiny", "--tokenizer", str(tmp_path), "--requests", str(file)]
+    command += ["--method", "perfect", "--no-cost-model", "--device", "cpu", "--out", str(out)]
+    assert run(command) == 0
+    said = capsys.readouterr()
+    assert "rows on tiny, 1 requests" in said.out
+    assert "the bent tokens count for" in said.out
+    page = (out / "report.html").read_text()
+    assert "2 of 2 answers have the raw logits of plain decoding behind every token." in page
+    assert page.count("logits bent by absolute position") >= page.count("<figcaption>") > 1
+    facts = json.loads((out / "cells.json").read_text())["facts"]
+    assert json.loads(facts["settings"])["requests"] == {"rows": requests_hash(file)}
+    assert run([*command[:2], "Qwen2.5-32B", *command[3:-1], str(tmp_path / "other")]) == 2
+    assert "nothing was run: Qwen2.5-32B: skipped, it needs" in capsys.readouterr().err
