@@ -30,9 +30,10 @@ from ooospec.sidecar.wire import Kind, Message
 from ooospec.sidecar.worker import SidecarConfig
 from test_placement import check_hints, take
 from tiny_models import tiny_model, tiny_tokenizer
-from tiny_sidecar import MESSAGES, TOOLS, trained_model
+from tiny_sidecar import HINTS, MESSAGES, TOOLS, trained_model
 
 SECONDS = 60
+VALUE = HintKind.VALUE
 u16 = st.integers(0, (1 << 16) - 1)
 u64 = st.integers(0, (1 << 64) - 1)
 hints = st.builds(
@@ -155,6 +156,23 @@ def test_hints_arrive_and_a_sidecar_may_come_back(model: Any, place: str, scheme
             assert one.wait_ready(SECONDS)
             check_hints(one, 4)
         assert take(one.ring) == []
+
+
+def test_hints_go_to_whoever_says_hello_for_a_session(model: Any, place: str) -> None:
+    """As behind a server whose requests arrive in one process and are decoded in another."""
+    with listening(model, place), connected(place) as asking:
+        reading = RemoteSidecar(SidecarConfig(place, wave="always"), asking.session)
+        assert asking.wait_ready(SECONDS)
+        assert reading.wait_ready(SECONDS)
+        asking.ask(1, MESSAGES, TOOLS)
+        report = asking.wait_wave(1, SECONDS)
+        assert report is not None
+        assert report.outcome == "done"
+        found: list[Any] = []
+        wait_for(lambda: found.extend(take(reading.ring)) or len(found) > len(HINTS))
+        values = {(tool, parameter) for _, kind, tool, parameter, _ in found if kind == VALUE}
+        assert values == set(HINTS)
+        reading.close()
 
 
 def test_silence_is_noted(model: Any, place: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ooospec._core import _C
 from ooospec.replay import slot_records
+from ooospec.sidecar import wire
+from ooospec.sidecar.sockets import bind
+from ooospec.sidecar.wire import Kind, Message
 
 READY_SECONDS = 120.0
 
@@ -40,6 +44,53 @@ class RecordedSidecar:
 
     def close(self) -> None:
         pass
+
+
+class RecordedListener:
+    """A sidecar that listens, and answers each request at once by the calls that `find` knows.
+
+    find: messages -> calls. num_asked: requests so far.
+    """
+
+    def __init__(self, find: Callable[[Sequence[Any]], Sequence[dict[str, Any]]]) -> None:
+        self._find = find
+        self._bound = bind("tcp://127.0.0.1:*")
+        self.address = self._bound.address
+        self.num_asked = 0
+        self._closing = threading.Event()
+        self._readers: dict[int, set[bytes]] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._closing.set()
+        self._thread.join()
+        self._bound.close()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            if not self._bound.socket.poll(20):
+                continue
+            identity, frame = self._bound.socket.recv_multipart()
+            message = wire.parse(frame)
+            if message is None:
+                continue
+            if message.kind is Kind.HELLO:
+                self._readers.setdefault(message.session, set()).add(identity)
+                self._send({identity}, message, Kind.STATE, wire.state_body("ready: recorded", 0))
+            elif message.kind is Kind.ASK and (asked := wire.read_ask(message.body)) is not None:
+                messages, tools, _ = asked
+                for record in slot_records(message.request, self._find(messages), tools):
+                    readers = self._readers.get(message.session, {identity})
+                    self._send(readers, message, Kind.HINT, wire.hint_body(record))
+                self._send({identity}, message, Kind.DONE, wire.done_body("done"))
+                self.num_asked += 1
+
+    def _send(self, readers: set[bytes], to: Message, kind: Kind, body: bytes) -> None:
+        frame = wire.pack(Message(kind, to.session, to.request, body))
+        for identity in readers:
+            self._bound.socket.send_multipart([identity, frame])
 
 
 class ReadySidecar:

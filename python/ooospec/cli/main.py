@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar`, `bench |
-replay | estimate` to compare, `trace | train | eval-sidecar` for sidecars, and `requests synth |
-build` for data.
+"""The command line: `ooospec generate | demo | selfcheck | doctor | serve | sidecar | front`,
+`bench | replay | estimate` to compare, `trace | train | eval-sidecar` for sidecars, and
+`requests synth | build` for data.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ooospec.cli.demo import demo
 from ooospec.cli.doctor import doctor
 from ooospec.cli.estimate import estimate
 from ooospec.cli.eval_sidecar import eval_sidecar
+from ooospec.cli.front import front
 from ooospec.cli.generate import generate
 from ooospec.cli.replay import replay
 from ooospec.cli.selfcheck import selfcheck
@@ -44,6 +45,7 @@ app.command()(serve)
 app.command()(bench)
 app.command()(replay)
 app.command()(sidecar)
+app.command()(front)
 app.command()(estimate)
 app.command()(trace)
 app.command()(train)

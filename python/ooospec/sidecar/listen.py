@@ -13,6 +13,7 @@ import logging
 import queue
 import threading
 import time
+from collections import OrderedDict
 from typing import NamedTuple
 
 from ooospec._core import _C
@@ -26,6 +27,8 @@ logger = logging.getLogger("ooospec.sidecar")
 
 MAX_LIVE = 256  # requests of all engines that wait or run
 MAX_LIVE_OF_ONE = 64  # and of one of them
+MAX_SESSIONS = 256  # whose connections are known
+MAX_READERS = 8  # connections that get the hints of one session
 IDLE_MS = 50
 PAUSE_SECONDS = 0.0001  # between two looks at the ring while a wave runs
 
@@ -57,6 +60,7 @@ class Listener:
         self._worker = Worker(config, self._ring, self._hear_state, self._reports.put)
         self._numbers = itertools.count(1)
         self._live: dict[int, Asked] = {}
+        self._readers: OrderedDict[int, list[bytes]] = OrderedDict()  # by session, newest last
         self._closing = threading.Event()
 
     def run(self) -> None:
@@ -101,6 +105,7 @@ class Listener:
         """Takes up a message; returns whether it was one that comes here."""
         asked = Asked(identity, message.session, message.request)
         if message.kind is Kind.HELLO:
+            self._greet(identity, message.session)
             self._send(asked._replace(request=0), Kind.STATE, wire.state_body(*self._state))
             return True
         if message.kind is Kind.CANCEL:
@@ -119,6 +124,15 @@ class Listener:
         self._worker.ask(Ask(number, messages, tools, f"{message.session:x}:{tenant}"))
         return True
 
+    def _greet(self, identity: bytes, session: int) -> None:
+        """Notes that hints of a session go to a connection."""
+        readers = self._readers.setdefault(session, [])
+        self._readers.move_to_end(session)
+        if identity not in readers:
+            readers[:] = [*readers, identity][-MAX_READERS:]
+        if len(self._readers) > MAX_SESSIONS:
+            self._readers.popitem(last=False)
+
     def _give(self) -> bool:
         """Sends what is ready; returns whether there was something."""
         report: WaveReport | None = None
@@ -129,7 +143,9 @@ class Listener:
             num_hints += 1
             asked = self._live.get(record.request_id)
             if asked is not None:
-                self._send(asked, Kind.HINT, wire.hint_body(record))
+                body = wire.hint_body(record)
+                for identity in self._readers.get(asked.session) or [asked.identity]:
+                    self._send(asked._replace(identity=identity), Kind.HINT, body)
         if report is not None:
             asked = self._live.pop(report.request_id, None)
             if asked is not None:

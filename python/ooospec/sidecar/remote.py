@@ -39,12 +39,14 @@ class RemoteSidecar(Sidecar):
     num_dropped: messages that could not be sent. num_refused: those that came and were not right.
     """
 
-    def __init__(self, config: SidecarConfig) -> None:
-        """config.source: tcp://HOST:PORT or ipc://PATH. Raises InvalidRequest for another one."""
+    def __init__(self, config: SidecarConfig, session: int | None = None) -> None:
+        """config.source: tcp://HOST:PORT or ipc://PATH. session: whose hints are to come here, if
+        somebody else asks; None: one of its own. Raises InvalidRequest for another address.
+        """
         zmq = zmq_module()
         super().__init__(config)
         self.num_dropped = self.num_refused = 0
-        self.session = secrets.randbits(64)
+        self.session = secrets.randbits(64) if session is None else session
         self._ring = _C.HintRing()
         self._outbox: queue.SimpleQueue[Ask | int] = queue.SimpleQueue()
         self._closing = False

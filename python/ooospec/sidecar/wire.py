@@ -16,7 +16,8 @@ A message is one ZeroMQ frame; numbers are little endian. Header:
 
 Bodies, and the most bytes that each may have:
 
-    HELLO   engine to sidecar; empty. It is answered by STATE.
+    HELLO   engine to sidecar; empty. It is answered by STATE. The last eight connections that sent
+            it for a session get the session's hints, whichever of them asks.
     ASK     engine to sidecar; 4 MiB: JSON {"messages": [...], "tools": [...], "tenant": "..."}
     CANCEL  engine to sidecar; empty
     STATE   sidecar to engine; 1,028: 4 bytes, most tokens of a prompt (0: not known); then UTF-8
