@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from itertools import takewhile
+from itertools import permutations, takewhile
 from typing import Any
 
 import pytest
@@ -107,7 +107,7 @@ def test_paths_never_break_a_call(
 def test_other_orders_are_survived(
     drawn: tuple[Any, str, dict[str, Any]], style_name: str, data: st.DataObject
 ) -> None:
-    """F15, F16: arguments in any order; some path has the right next key at every border."""
+    """F15: arguments in any order take no more than a round each."""
     tools, name, arguments = drawn
     parsed, style = _C.ToolSet(json.dumps(tools)), STYLES[style_name]
     order = {key: arguments[key] for key in data.draw(st.permutations(list(arguments)))}
@@ -147,6 +147,23 @@ TOOLS = [
     tool("cancel", {"id": {"type": "string"}}, ["id"]),
 ]
 CALL = {"who": "Ann Lee", "when": "2026-03-26", "seats": 2, "class": "second"}
+
+
+@pytest.mark.parametrize("order", list(permutations(CALL)), ids=" ".join)
+@pytest.mark.parametrize("style_name", STYLES)
+def test_every_key_that_may_come_has_a_path(order: tuple[str, ...], style_name: str) -> None:
+    """F16: behind each value some path goes on with the key that comes, whatever the order."""
+    parsed, guess = _C.ToolSet(json.dumps(TOOLS)), [_C.StyleGuess(STYLES[style_name], 1.0)]
+    arguments = json.dumps({key: CALL[key] for key in order})
+    text = _C.render_calls([("book", arguments)], STYLES[style_name]).encode()
+    reader, slots, done = _C.CallReader(parsed), [slots_of(parsed, "book", CALL)], 0
+    for key in order:
+        end = text.index(f'"{key}"'.encode()) + len(key) + 2
+        border = len(text[: end - len(key) - 2].rstrip(b" ,\n\t"))
+        reader.feed(text[done:border])
+        done = border
+        paths = _C.CallWriter().write_on(reader, guess, slots, 16)
+        assert any(path.text.startswith(text[border:end]) for path in paths)
 
 
 @pytest.mark.parametrize("style_name", STYLES)
