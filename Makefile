@@ -76,18 +76,17 @@ bench: build  ## the benchmarks, small enough to see that they run; those on mod
 	$(BIN)/python bench/bench_tree_attention.py --smoke
 	$(BIN)/python bench/bench_kv_compact.py --smoke
 	$(BIN)/python bench/bench_tiny.py --smoke
+	$(BIN)/ooospec bench --smoke --out $$(mktemp -d)
 ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_host.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_gap.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_retokenise.py --smoke --tokenizer qwen=$(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_span.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_survival.py --smoke --tokenizer $(SMALL) --data $(OOOSPEC_DATA)
-	$(BIN)/python bench/bench_train.py --smoke --model $(SMALL) --data $(OOOSPEC_DATA)
-	$(BIN)/python bench/bench_serve.py --smoke --target $(SMALL) --data $(OOOSPEC_DATA) --max-tokens 4
-	$(BIN)/python bench/bench_methods.py --mode rounds --smoke --max-tokens 48 \
-	  --target $(SMALL) --sidecar $(SMALL) --data $(OOOSPEC_DATA)
-	$(BIN)/python bench/bench_methods.py --mode time --smoke --max-tokens 24 \
-	  --target $(SMALL) --sidecar $(SMALL) --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_train.py --smoke --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_serve.py --smoke --data $(OOOSPEC_DATA) --max-tokens 4
+	$(BIN)/python bench/bench_methods.py --mode rounds --smoke --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_methods.py --mode time --smoke --max-tokens 24 --data $(OOOSPEC_DATA)
 endif
 
 # --- checks ---------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 `--mode rounds`: 64 nodes, cost model off, hints ready before the first round; every answer must
 equal that of `ar`.
+With `--smoke` both models are tiny; the target knows the answer to its one request by heart.
 `--mode time`: cost model on, everything live; Hugging Face `generate` beside it, and the cases
 where speculation cannot pay; see _methods_time.py.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,13 @@ import ooospec
 from _harness import Report, parse_args
 from _methods_time import bench_time
 from _requests import FILES, read_requests, spread
+from _taught import teach
 from ooospec.bench.calls import CallRounds, call_rounds
 from ooospec.bench.sidecars import ReadySidecar, RecordedSidecar, plain_calls
 from ooospec.bench.summary import bootstrap_ratio
 from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
+from ooospec.tiny.untrained import untrained_pair
 
 NUM_BOOTSTRAP = 10_000
 PERFECT = "ooo, perfect hints"
@@ -38,7 +42,12 @@ def rate(rows: Sequence[CallRounds]) -> float:
 def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Adds tokens a round of the call of each method."""
     recorded = RecordedSidecar()
-    load = {"device": args.device, "dtype": args.dtype, "cost_model": False, "progress": True}
+    load: dict[str, Any] = {
+        "device": args.device,
+        "dtype": args.dtype,
+        "cost_model": False,
+        "progress": True,
+    }
     plain = ooospec.load(args.target, **load)
     perfect = ooospec.load(plain.backend, sidecar=recorded, wave="always", **load)
     where = {"device": args.device, "dtype": args.dtype}
@@ -99,8 +108,8 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--target", required=True, help="model folder or hub id")
-    parser.add_argument("--sidecar", required=True, help="model folder or hub id")
+    parser.add_argument("--target", help="model folder or hub id")
+    parser.add_argument("--sidecar", help="model folder or hub id")
     parser.add_argument(
         "--adapter", nargs="*", default=(), help="folders of adapters of the sidecar, in rounds"
     )
@@ -112,15 +121,21 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     args = parse_args(__doc__ or "", parser)
+    if not args.smoke and None in (args.target, args.sidecar):
+        parser.error("--target, --sidecar: expected both, or --smoke")
     files, rows = (args.files[-1:], 1) if args.smoke else (args.files, args.rows)
     requests = [
         (file, row) for file in files for row in spread(read_requests(args.data, file), rows)
     ]
-    report = Report(f"methods_{args.mode}", args)
     run: Callable[..., None] = bench_rounds if args.mode == "rounds" else bench_time
     torch.backends.cuda.matmul.allow_tf32 = False
-    run(args, report, requests)
-    report.finish()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.smoke:
+            args.target, args.sidecar = untrained_pair(Path(folder))
+            teach(args.target, requests[0][1])
+        report = Report(f"methods_{args.mode}", args)
+        run(args, report, requests)
+        report.finish()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import ooospec
 from _harness import Report, parse_args, quantile
 from _requests import FILES, read_requests, spread
 from ooospec.serve.app import make_app
+from ooospec.tiny.untrained import untrained_pair
 
 CLIENTS = (1, 2, 4, 8)
 Answers = dict[int, Any]  # number of the request -> what was answered
@@ -92,7 +94,7 @@ def run_clients(
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--target", required=True)
+    parser.add_argument("--target", help="model folder or hub id; --smoke makes a tiny one")
     parser.add_argument("--sidecar", help="adds the method ooo")
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--count", type=int, default=32, help="requests of each file")
@@ -100,6 +102,16 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--dtype")
     args = parse_args(__doc__ or "", parser)
+    with tempfile.TemporaryDirectory() as folder:
+        if args.smoke:
+            args.target, args.sidecar = untrained_pair(Path(folder))
+        elif args.target is None:
+            parser.error("--target: expected a model, or --smoke")
+        bench(args)
+
+
+def bench(args: Any) -> None:
+    """Adds the rows of each method under each number of clients."""
     rows = [row for file in FILES for row in spread(read_requests(args.data, file), args.count)]
     clients = CLIENTS
     if args.smoke:

@@ -9,7 +9,6 @@ functions and arguments.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,10 @@ from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.synth.generate import generate
 from ooospec.tiny.evaluation import answers, shares
-from ooospec.tiny.model import Shape, new_model
-from ooospec.tiny.tokenizer import train_tokenizer
+from ooospec.tiny.untrained import untrained_pair
 from ooospec.train.evaluation import Tally, evaluate, wait_ready
 
 SEED = 2_000_003  # of requests that no training run has seen
-SMOKE = Shape(600, 32, 64, 1, 2, 1, 16)
 
 
 def bench_target(report: Report, args: Any, sets: dict[str, list[Any]]) -> None:
@@ -61,16 +58,6 @@ def bench_sidecar(report: Report, args: Any, sets: dict[str, list[Any]]) -> None
         sidecar.close()
 
 
-def untrained(folder: Path) -> list[str]:
-    """Returns folders of a target and a sidecar that know nothing."""
-    texts = [json.dumps(request) for request in generate(20)]
-    for part in ("target", "sidecar"):
-        tokenizer = train_tokenizer(texts, SMOKE.num_tokens, chat=part == "target")
-        new_model(SMOKE, tokenizer, 0).save_pretrained(folder / part)
-        tokenizer.save_pretrained(folder / part)
-    return [str(folder / part) for part in ("target", "sidecar")]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", default=TARGET)
@@ -83,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if args.smoke:
             args.requests = 2
-            args.target, args.sidecar = untrained(Path(folder))
+            args.target, args.sidecar = untrained_pair(Path(folder))
         bench(args)
 
 

@@ -18,6 +18,7 @@ import transformers
 
 from _harness import Report, parse_args
 from _requests import read_requests, spread
+from ooospec.tiny.untrained import untrained_pair
 from ooospec.train.config import TrainConfig
 from ooospec.train.run import Run, open_run
 
@@ -64,7 +65,7 @@ def time_run(run: Run) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True, help="folder of a causal LM")
+    parser.add_argument("--model", help="folder of a causal LM; --smoke makes a tiny one")
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--files", nargs="+", default=["train_*"], help="names, or patterns")
     parser.add_argument("--requests", type=int, default=320, help="spread evenly over the files")
@@ -73,9 +74,18 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=4096)
     parser.add_argument("--device")
     args = parse_args(__doc__ or "", parser)
-    if args.smoke:
-        args.requests, args.step_requests, args.max_tokens = 2, 1, 512
-        args.pass_tokens, args.device, args.files = 2048, "cpu", ["train_glaive"]
+    with tempfile.TemporaryDirectory() as folder:
+        if args.smoke:
+            args.requests, args.step_requests, args.max_tokens = 2, 1, 2048
+            args.pass_tokens, args.device, args.files = 4096, "cpu", ["train_glaive"]
+            _, args.model = untrained_pair(Path(folder))
+        elif args.model is None:
+            parser.error("--model: expected a folder, or --smoke")
+        bench(args)
+
+
+def bench(args: Any) -> None:
+    """Adds the rows of both ways."""
     transformers.utils.logging.disable_progress_bar()
     names = sorted(
         {

@@ -214,6 +214,18 @@ def test_a_bootstrap_interval_holds_the_ratio_in_most_samples() -> None:
         bootstrap_ratio([], [], 0)
 
 
+def test_a_target_is_needed_but_to_see_that_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["bench", "--out", str(tmp_path)]) == 2
+    assert "--target: expected at least one model, got none" in capsys.readouterr().err
+    command = ["bench", "--smoke", "--method", "ooo", "--no-cost-model", "--json"]
+    assert run([*command, "--out", str(tmp_path)]) == 0
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert {cell["method"] for cell in cells} == {"ar", "ooo"}
+    assert all(cell["num_equal"] == 2 for cell in cells)
+
+
 def test_results_of_other_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     kept = RecordFile(path, {"max_tokens": 4})

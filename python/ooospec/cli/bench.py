@@ -24,9 +24,9 @@ PERFECT = "perfect"
 
 def bench(
     target: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--target", "-t", help="Model that answers; may be repeated."),
-    ],
+    ] = None,
     requests: Annotated[
         list[Path] | None,
         typer.Option(
@@ -76,7 +76,12 @@ def bench(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Only show that it runs: two requests, short answers.")
+        bool,
+        typer.Option(
+            "--smoke",
+            help="Only show that it runs: two requests, short answers; without --target by tiny "
+            "models that know nothing.",
+        ),
     ] = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -97,6 +102,10 @@ def bench(
     adapters = _adapters(adapter or [], sidecar)
     if smoke:
         limit, max_tokens = SMOKE_REQUESTS, SMOKE_TOKENS
+    if target is None:
+        if not smoke:
+            raise InvalidRequest("--target: expected at least one model, got none")
+        target, sidecar, wave = *_untrained(out), opt.Wave.always
     config = BenchConfig(
         methods=_methods(method, sidecar, adapters, draft_model),
         sidecar=sidecar,
@@ -143,6 +152,14 @@ def bench(
         as_json=as_json,
         console=console,
     )
+
+
+def _untrained(out: Path) -> tuple[list[str], str]:
+    """Returns a target and a sidecar that are made in the folder of the results."""
+    from ooospec.tiny.untrained import untrained_pair
+
+    target, sidecar = untrained_pair(out / "untrained")
+    return [target], sidecar
 
 
 def _adapters(given: list[str], sidecar: str | None) -> dict[str, str]:
