@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import random
+import select
 import subprocess
 import sys
 from collections import Counter, deque
@@ -289,3 +290,24 @@ def test_attach_refuses_other_files(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="another file, of 4096 bytes"):
             HintRing.attach(file.fileno())
         assert open_fds() == fds
+
+
+def test_a_reader_may_sleep_until_it_is_woken() -> None:
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    ring = HintRing()
+    ring.try_push(1, HintKind.END, 0, 0, 0)
+    ring.wake_by(wake)
+    assert not select.select([woken], [], [], 0)[0]
+    for count in range(1, 10_000):  # more than the pipe holds
+        if not ring.try_push(count, HintKind.VALUE, 0, 0, 0, "7"):
+            break
+    assert len(os.read(woken, 8)) == 8
+    ring.wake_by(-1)
+    while select.select([woken], [], [], 0)[0]:
+        os.read(woken, 1 << 16)
+    ring.try_pop()
+    assert ring.try_push(1, HintKind.END, 0, 0, 0)
+    assert not select.select([woken], [], [], 0)[0]
+    os.close(woken)
+    os.close(wake)

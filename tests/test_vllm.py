@@ -109,9 +109,7 @@ def dialogues(tokenizer: Any) -> list[list[int]]:
 def caller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target that answers by calls."""
     path = tmp_path_factory.mktemp("caller")
-    taught().save_pretrained(path)
-    settings = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(settings | {"model_type": "qwen2"}))
+    taught(**SHAPE).save_pretrained(path)
     tiny_tokenizer().save_pretrained(path)
     return path
 

@@ -65,8 +65,8 @@ def user(text: str) -> list[dict[str, Any]]:
 
 
 @functools.cache
-def taught() -> Any:
-    """Returns the model; it is shared, so change nothing in it."""
+def taught(**overrides: Any) -> Any:
+    """Returns the model; it is shared, so change nothing in it. overrides: see taught_model."""
     tokenizer = tiny_tokenizer()
 
     def ids(text: str) -> list[int]:
@@ -80,7 +80,7 @@ def taught() -> Any:
     pairs.append((ids(render(tokenizer, user("Weather?"), None)), ids(NO_TOOLS) + end))
     asked = ids(render(tokenizer, user("Weather?"), TOOLS))
     pairs += [(asked + ids(opening), ids(rest) + end) for opening, rest in OPENINGS.items()]
-    return taught_model(pairs)
+    return taught_model(pairs, **overrides)
 
 
 def make_engine(config: EngineConfig | None = None, **options: Any) -> Engine:

@@ -14,12 +14,12 @@ MAX_STEPS = 300
 LEARNT_LOSS = 0.01
 
 
-def taught_model(answers: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Any:
+def taught_model(answers: Sequence[tuple[Sequence[int], Sequence[int]]], **overrides: Any) -> Any:
     """Returns a model whose greedy continuation of each prompt is its answer.
 
-    answers: (prompt ids, answer ids).
+    answers: (prompt ids, answer ids). overrides: of its configuration.
     """
-    model = tiny_model("qwen2", num_hidden_layers=1, initializer_range=0.1)
+    model = tiny_model("qwen2", num_hidden_layers=1, initializer_range=0.1, **overrides)
     width = max(len(prompt) + len(answer) for prompt, answer in answers)
     ids = torch.zeros(len(answers), width, dtype=torch.long)
     labels = torch.full_like(ids, -100)

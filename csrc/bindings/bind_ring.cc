@@ -123,6 +123,9 @@ void bind_ring(py::module_& module) {
           "request_id"_a, "kind"_a, "call"_a, "tool"_a, "parameter"_a, "text"_a = "",
           "Publishes a record, or counts it in `dropped` and returns False: ring full, text above "
           "MAX_TEXT_BYTES, request above MAX_REQUEST_BYTES. Never blocks.")
+      .def("wake_by", &HintRing::wake_by, "fd"_a,
+           "Writer: lets each record be followed by a write to a descriptor that does not block, "
+           "for a reader that sleeps; -1: no more.")
       .def(
           "try_pop", &try_pop,
           "Takes the oldest intact record, or None. Never blocks; what is not intact is counted in "

@@ -296,6 +296,10 @@ bool HintRing::try_push(std::uint64_t request_id, HintKind kind, std::uint16_t c
   }
   writer_.tail += num_bytes;
   header().tail.store(writer_.tail, std::memory_order_release);
+  if (writer_.wake_fd >= 0) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto ignored = ::write(writer_.wake_fd, &one, sizeof one);
+  }
   return true;
 }
 

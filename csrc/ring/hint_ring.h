@@ -114,9 +114,14 @@ class HintRing {
   // Returns false, and counts the record as dropped, if the text is longer than
   // HintRecord::kMaxTextBytes, the request has used up kMaxRequestBytes, or the ring is full.
   // Raises std::invalid_argument for an unknown kind. Cost: O(text), tens of ns; never blocks,
-  // allocates or enters the kernel.
+  // allocates or enters the kernel, but for wake_by().
   bool try_push(std::uint64_t request_id, HintKind kind, std::uint16_t call, std::uint16_t tool,
                 std::uint16_t parameter, std::string_view text);
+
+  // Writer: from now on every published record is followed by a write of eight bytes to `fd`, which
+  // must not block (a pipe, an eventfd) and stays the caller's: so a reader that has nothing else
+  // to do may sleep. What the write returns is ignored. -1: none any more. Cost: 1 us a record.
+  void wake_by(int fd) { writer_.wake_fd = fd; }
 
   // Reader: takes the oldest record. Records that are not intact are skipped and counted as torn.
   // Returns false if there is none. Mutates: `record`, also where the result is false.
@@ -162,6 +167,7 @@ class HintRing {
     std::uint64_t seen_head = 0;  // <= head: bytes below it are free
     std::uint64_t dropped = 0;
     std::uint32_t sequence = 0;
+    int wake_fd = -1;
     std::size_t num_requests = 0;  // ever entered; entry i % kMaxRequests is the i-th
     std::size_t last_request = 0;
     std::array<RequestBytes, kMaxRequests> requests;

@@ -52,9 +52,13 @@ class RecordedListener:
     find: messages -> calls. num_asked: requests so far.
     """
 
-    def __init__(self, find: Callable[[Sequence[Any]], Sequence[dict[str, Any]]]) -> None:
+    def __init__(
+        self,
+        find: Callable[[Sequence[Any]], Sequence[dict[str, Any]]],
+        address: str = "tcp://127.0.0.1:*",
+    ) -> None:
         self._find = find
-        self._bound = bind("tcp://127.0.0.1:*")
+        self._bound = bind(address)
         self.address = self._bound.address
         self.num_asked = 0
         self._closing = threading.Event()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import os
 import queue
 import threading
-import time
 from collections import OrderedDict
 from typing import NamedTuple
 
@@ -30,7 +30,6 @@ MAX_LIVE_OF_ONE = 64  # and of one of them
 MAX_SESSIONS = 256  # whose connections are known
 MAX_READERS = 8  # connections that get the hints of one session
 IDLE_MS = 50
-PAUSE_SECONDS = 0.0001  # between two looks at the ring while a wave runs
 
 
 class Asked(NamedTuple):
@@ -55,9 +54,13 @@ class Listener:
         self._socket = bound.socket
         self.address = bound.address
         self._ring = _C.HintRing()
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        self._ring.wake_by(self._wake)
         self._reports: queue.SimpleQueue[WaveReport] = queue.SimpleQueue()
         self._state = ("loading", 0)
-        self._worker = Worker(config, self._ring, self._hear_state, self._reports.put)
+        self._worker = Worker(config, self._ring, self._hear_state, self._hear_report)
         self._numbers = itertools.count(1)
         self._live: dict[int, Asked] = {}
         self._readers: OrderedDict[int, list[bytes]] = OrderedDict()  # by session, newest last
@@ -69,14 +72,19 @@ class Listener:
         thread.start()
         poller = self._zmq.Poller()
         poller.register(self._socket, self._zmq.POLLIN)
+        poller.register(self._woken, self._zmq.POLLIN)
         while not self._closing.is_set():
-            if poller.poll(0 if self._live else IDLE_MS):
+            ready = dict(poller.poll(IDLE_MS))
+            if self._woken in ready:
+                os.read(self._woken, 1 << 16)
+                self._give()
+            if self._socket in ready:
                 self._take()
-            if not self._give() and self._live:
-                time.sleep(PAUSE_SECONDS)
         self._worker.stop()
         thread.join()
         self._bound.close()
+        for end in (self._woken, self._wake):
+            os.close(end)
 
     def close(self) -> None:
         """Makes run() return. Safe to call twice, from any thread."""
@@ -89,6 +97,11 @@ class Listener:
     def _hear_state(self, state: str, context_limit: int) -> None:
         self._state = (state, context_limit)
         logger.info("%s", state)
+
+    def _hear_report(self, report: WaveReport) -> None:
+        self._reports.put(report)
+        with contextlib.suppress(BlockingIOError):  # full: it wakes up anyway
+            os.write(self._wake, b"x")
 
     def _take(self) -> None:
         """Takes what engines sent."""
@@ -133,24 +146,22 @@ class Listener:
         if len(self._readers) > MAX_SESSIONS:
             self._readers.popitem(last=False)
 
-    def _give(self) -> bool:
-        """Sends what is ready; returns whether there was something."""
-        report: WaveReport | None = None
+    def _give(self) -> None:
+        """Sends what is ready: hints before the report that ends them."""
+        reports = []
         with contextlib.suppress(queue.Empty):
-            report = self._reports.get_nowait()
-        num_hints = 0
-        while (record := self._ring.try_pop()) is not None:  # all that came before the report too
-            num_hints += 1
+            while True:
+                reports.append(self._reports.get_nowait())
+        while (record := self._ring.try_pop()) is not None:
             asked = self._live.get(record.request_id)
             if asked is not None:
                 body = wire.hint_body(record)
                 for identity in self._readers.get(asked.session) or [asked.identity]:
                     self._send(asked._replace(identity=identity), Kind.HINT, body)
-        if report is not None:
+        for report in reports:
             asked = self._live.pop(report.request_id, None)
             if asked is not None:
                 self._send(asked, Kind.DONE, wire.done_body(report.outcome))
-        return num_hints > 0 or report is not None
 
     def _send(self, asked: Asked, kind: Kind, body: bytes) -> None:
         """Sends a message to an engine; one that is gone or full does not get it."""

@@ -130,11 +130,12 @@ class RemoteSidecar(Sidecar):
             if now - asked >= HELLO_SECONDS:
                 self._transmit(Message(Kind.HELLO, self.session))
                 asked = now
-            poller.poll(HELLO_SECONDS * 1000)
-            with contextlib.suppress(BlockingIOError):
+            ready = dict(poller.poll(HELLO_SECONDS * 1000))
+            if self._socket in ready:
+                self._take()
+            if self._woken.fileno() in ready:
                 self._woken.recv(4096)
-            self._empty_outbox()
-            self._take()
+                self._empty_outbox()
         self._socket.close()
         self._context.term()
 
