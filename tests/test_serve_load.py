@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many clients at once: every answer is that of `ar` alone, and nothing stays behind."""
+"""Many clients at once: every answer is that of `ar` alone, and nothing stays behind.
+
+OOOSPEC_LOAD_REQUESTS: of all clients (64 unless set; 500 is the long run).
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import threading
@@ -10,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from ooospec.bench.faults import BadRelay, Restarts, free_port, resident_bytes
+from ooospec.bench.sidecars import RecordedListener
 from ooospec.config import EngineConfig
 from ooospec.engine import Engine, Run
 from tiny_server import ANSWERS, OPENINGS, TOOLS, Serving, joined, make_engine, plain, serving, user
 
 NUM_CLIENTS = 8
-NUM_ASKED = 8  # by each
+NUM_ASKED = int(os.environ.get("OOOSPEC_LOAD_REQUESTS", "64")) // NUM_CLIENTS  # by each
 CONFIG = EngineConfig(cache_tokens=8192)
 Case = tuple[str, tuple[tuple[str, Any], ...]]
 
@@ -60,12 +66,26 @@ def ask(served: Serving, case: Case, *, stream: bool, leave_after: int | None = 
     return plain(message), reason
 
 
+def said(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what the sidecar says: the truth, half of it, or something else."""
+    text = messages[-1]["content"]
+    days = len(text) % 3 + 2  # 3 is right
+    weather = {"name": "get_weather", "arguments": {"city": "Zürich", "days": days}}
+    return [] if text == "Tell me." else [weather, {"name": "stop", "arguments": {}}]
+
+
 def test_answers_under_load_are_those_of_ar_alone() -> None:
-    """I01, I04, I16, I19, F05: 8 clients, half of them leave now and then in the middle."""
+    """I01, I04, I13, I16, I19, F05: 8 clients, half of them leave now and then in the middle; the
+    sidecar is killed and started again all the time, its connections are cut, its hints damaged.
+    """
     expected = expected_answers()
-    engine = make_engine(CONFIG)
+    port = free_port()
+    relay = BadRelay(port, damage=0.1)
+    sidecars = Restarts(lambda: RecordedListener(said, f"tcp://127.0.0.1:{port}"), seconds=2.0)
+    engine = make_engine(CONFIG, sidecar=relay.address, wave="always")
     wrong: list[Any] = []
     num_compared = 0
+    resident = resident_bytes()
     with serving(engine) as served:
 
         def client(number: int) -> None:
@@ -75,6 +95,8 @@ def test_answers_under_load_are_those_of_ar_alone() -> None:
                 case = rng.choice(list(expected))
                 leave = rng.randrange(6) if number % 2 and i % 3 == 0 else None
                 stream = leave is not None or rng.random() < 0.5
+                if rng.random() < 0.05:
+                    relay.cut()
                 try:
                     got = ask(served, case, stream=stream, leave_after=leave)
                 except Exception as error:
@@ -92,13 +114,24 @@ def test_answers_under_load_are_those_of_ar_alone() -> None:
             thread.join()
         served.wait_until_idle()
         page = served.http.get("/metrics").text
+    sidecars.close()
+    relay.close()
+    engine.close()
+    grown = (resident_bytes() - resident) / 1e6
     assert not wrong, wrong[:3]
     assert num_compared > NUM_CLIENTS * NUM_ASKED // 2
-    counts = {
-        name: float(value)
-        for name, value in re.findall(r"^ooospec_(round\w*_total) (\S+)$", page, re.M)
-    }
-    assert counts["round_sequences_total"] / counts["rounds_total"] > 2
+    rounds, sequences, tokens, answers = (
+        sum(map(float, re.findall(rf"^ooospec_{name}_total\S* (\S+)$", page, re.M)))
+        for name in ("rounds", "round_sequences", "tokens", "responses")
+    )
+    print(
+        f"{answers:.0f} answers, {num_compared} compared, {sequences / rounds:.1f} sequences a "
+        f"round, {(tokens - answers) / sequences:.1f} tokens a sequence and round, "
+        f"{sidecars.num_started} sidecars, {relay.num_cut} connections cut, {relay.num_damaged} "
+        f"pieces damaged, memory {grown:+.0f} MB"
+    )
+    assert sequences / rounds > 2
+    assert grown < 150
     engine.prefix_cache.clear()
     assert engine.pool.num_free == engine.pool.num_pages
 
