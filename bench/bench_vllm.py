@@ -10,9 +10,10 @@ installed; see docs/vllm.md.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
+import multiprocessing
 import os
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,18 @@ Answers = list[tuple[list[int], int]]  # ids and steps of each request
 def run(
     args: Any, prompts: list[list[int]], options: dict[str, Any], notes: list[Any] | None = None
 ) -> Answers:
-    """Returns what vLLM answers to each request."""
+    """Returns what vLLM answers to each request, in a process of its own: a second engine in one
+    process does not always start.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(answers_of, args, prompts, options, notes).result()
+
+
+def answers_of(
+    args: Any, prompts: list[list[int]], options: dict[str, Any], notes: list[Any] | None
+) -> Answers:
+    """run() in this process."""
     from vllm import LLM, SamplingParams
 
     llm = LLM(
@@ -59,8 +71,6 @@ def run(
         (answer,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
         ids = list(answer.outputs[0].token_ids)
         found.append((ids, num_steps - before - 1))
-    del llm, engine
-    gc.collect()
     return found
 
 

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from ooospec.engine import Engine
 from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import Limits
+from ooospec.serve.schema import ANSWERS, chat_body
 from ooospec.serve.service import Service
 from ooospec.version import VERSION
 
@@ -74,7 +75,14 @@ def _add_routes(app: FastAPI, service: Service) -> None:
         one = {"id": service.model, "object": "model", "created": started, "owned_by": "ooospec"}
         return {"object": "list", "data": [one]}
 
-    @app.post("/v1/chat/completions", response_model=None)
+    body = chat_body(service.model, service.limits)
+
+    @app.post(
+        "/v1/chat/completions",
+        response_model=None,
+        responses=ANSWERS,
+        openapi_extra={"requestBody": body},
+    )
     async def chat(request: Request) -> Response:
         """Answers a dialogue, as OpenAI's chat completions do."""
         return await service.chat(request)
