@@ -7,10 +7,11 @@ import asyncio
 import itertools
 import json
 import random
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 
 from ooospec.bench.sidecars import RecordedListener
 from ooospec.chains import paying_length
-from ooospec.integrations.vllm import Hints, Proposer
+from ooospec.integrations.vllm import Hints, Proposer, plugin, register
 from ooospec.integrations.vllm.arrival import Arrivals
 from ooospec.integrations.vllm.costs import StepCosts
 from ooospec.integrations.vllm.note import KEY, Note, tools_in
@@ -214,6 +215,38 @@ def test_drafts_that_do_not_pay_are_not_made(folder: Path) -> None:
         for _ in range(2):
             slow._costs.observe(count, 1e9 * count)
     assert run(slow, [asked("Tell me.")], identity=True) < 1.5
+
+
+@pytest.mark.parametrize("has_method", [True, False])
+def test_a_vllm_that_has_changed_is_drafted_for_by_tokens(
+    has_method: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """K17: one line in the log, whatever is missing."""
+
+    class Runner:
+        def __init__(self) -> None:
+            self.told: list[Any] = []
+            self.drafter = SimpleNamespace(bind_batch=lambda *batch: self.told.append(batch))
+            self.input_batch, self.requests = "batch", "requests"
+
+    if has_method:
+        Runner.propose_draft_token_ids = lambda self, *args: args  # type: ignore[attr-defined]
+    module = "vllm.v1.worker.gpu_model_runner"
+    for name in ("vllm", "vllm.v1", "vllm.v1.worker", module):
+        made = ModuleType(name)
+        made.__version__ = "9.9"  # type: ignore[attr-defined]
+        made.GPUModelRunner = Runner  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, made)
+    monkeypatch.setattr(plugin, "_loaded", False)
+    assert not plugin.bind_runner()
+    register()
+    assert plugin.bind_runner() is plugin.bind_runner() is has_method
+    if has_method:
+        runner: Any = Runner()
+        assert runner.propose_draft_token_ids(1, 2) == (1, 2)
+        assert runner.told == [("batch", "requests")]
+    else:
+        assert "vLLM 9.9 has none: drafting by tokens alone" in caplog.text
 
 
 def test_settings() -> None:
