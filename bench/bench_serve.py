@@ -3,13 +3,18 @@
 
 Server and clients share a process; the clients ask for whole answers, so that they hardly compute.
 Every answer is compared with that of `ar` to one client. The first number of clients at which a
-method is no faster than `ar` is its crossing point.
+method is no faster than `ar` is its crossing point. With --faults the sidecar is a process that is
+killed and started again, behind a relay that turns bits and cuts connections, and one client in
+eight leaves in the middle of its answer; their requests are not compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,12 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import openai
 import uvicorn
 
 import ooospec
 from _harness import Report, parse_args, quantile
 from _requests import FILES, read_requests, spread
+from ooospec.bench.faults import BadRelay, Restarts, free_port, resident_bytes
 from ooospec.serve.app import make_app
 from ooospec.tiny.untrained import untrained_pair
 
@@ -49,10 +56,50 @@ def serving(engine: Any, method: str) -> Iterator[str]:
             thread.join()
 
 
+@contextmanager
+def faults(sidecar: str) -> Iterator[BadRelay]:
+    """Gives a relay to a sidecar that lives for half a minute at a time."""
+    port = free_port()
+    command = [sys.executable, "-m", "ooospec", "sidecar", "--sidecar", sidecar]
+    command += ["--listen", f"tcp://127.0.0.1:{port}"]
+    relay = BadRelay(port, damage=0.05)
+    restarts = Restarts(lambda: Killed(command), seconds=30)
+    try:
+        yield relay
+    finally:
+        restarts.close()
+        relay.close()
+
+
+class Killed:
+    """A process whose end is a kill."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def leave(client: openai.OpenAI, asked: dict[str, Any]) -> None:
+    """Asks for an answer and goes after its first parts."""
+    with client.chat.completions.create(**asked, stream=True) as parts:
+        for _ in zip(range(3), parts, strict=False):
+            pass
+
+
 def run_clients(
-    url: str, requests: list[dict[str, Any]], num_clients: int, max_tokens: int
+    url: str,
+    requests: list[dict[str, Any]],
+    num_clients: int,
+    max_tokens: int,
+    relay: BadRelay | None = None,
 ) -> tuple[Answers, list[float], int, float]:
-    """Returns answers, seconds of each, tokens and seconds of all; clients take what is next."""
+    """Returns answers, seconds of each, tokens and seconds of all; clients take what is next.
+
+    relay: is cut now and then, and some clients leave; None: neither.
+    """
     numbers = iter(range(len(requests)))
     lock = threading.Lock()
     answers: Answers = {}
@@ -68,13 +115,18 @@ def run_clients(
             if number is None:
                 return client.close()
             row = requests[number]
+            asked = {
+                "model": "bench",
+                "messages": row["messages"],
+                "tools": row["tools"] or openai.omit,
+                "max_tokens": max_tokens,
+            }
+            if relay is not None and number % 8 == 7:
+                relay.cut()
+                leave(client, asked)
+                continue
             start = time.perf_counter()
-            answer = client.chat.completions.create(
-                model="bench",
-                messages=row["messages"],
-                tools=row["tools"] or openai.omit,
-                max_tokens=max_tokens,
-            )
+            answer = client.chat.completions.create(**asked)
             taken = time.perf_counter() - start
             message = answer.choices[0].message
             calls = [(c.function.name, c.function.arguments) for c in message.tool_calls or []]
@@ -92,6 +144,39 @@ def run_clients(
     return answers, seconds, num_tokens, time.perf_counter() - start
 
 
+def run_faults(
+    args: Any,
+    plain: Any,
+    rows: list[dict[str, Any]],
+    expected: Answers,
+    report: Report,
+    how: dict[str, Any],
+) -> None:
+    """Adds the rows of method ooo to eight clients while everything around it fails."""
+    case = "ooo under faults, 8 clients"
+    with faults(args.sidecar) as relay:
+        engine = ooospec.load(plain.backend, sidecar=relay.address, wave="always", **how)
+        engine.prefix_cache.clear()
+        before = resident_bytes()
+        with serving(engine, "ooo") as url:
+            answers, *_ = run_clients(url, rows, 8, args.max_tokens, relay)
+            page = httpx2.get(url.replace("/v1", "/metrics")).text
+        rounds, sequences, tokens = (
+            sum(map(float, re.findall(rf"^ooospec_{name}_total\S* (\S+)$", page, re.M)))
+            for name in ("rounds", "round_sequences", "tokens")
+        )
+        equal = sum(answers[number] == expected[number] for number in answers)
+        report.add(case, "equal", equal / max(1, len(answers)), "of the answers of ar")
+        report.add(case, "answers", len(answers), "answers")
+        report.add(case, "sequences", sequences / max(1.0, rounds), "a round")
+        report.add(case, "tokens", (tokens - len(rows)) / max(1.0, sequences), "a sequence, round")
+        report.add(case, "damaged", relay.num_damaged, "pieces of messages")
+        report.add(case, "memory", (resident_bytes() - before) / 1e6, "MB more")
+        engine.prefix_cache.clear()
+        report.add(case, "pages held", engine.pool.num_pages - engine.pool.num_free, "pages")
+        engine.drafting.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", help="model folder or hub id; --smoke makes a tiny one")
@@ -99,6 +184,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
     parser.add_argument("--count", type=int, default=32, help="requests of each file")
     parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--faults", action="store_true", help="adds ooo under faults; see above")
     parser.add_argument("--device")
     parser.add_argument("--dtype")
     args = parse_args(__doc__ or "", parser)
@@ -137,6 +223,8 @@ def bench(args: Any) -> None:
             report.add(case, "throughput", num_tokens / taken, "tokens/s")
             equal = sum(answers[number] == expected[number] for number in expected)
             report.add(case, "equal", equal / len(expected), "of the answers of ar")
+    if args.faults and args.sidecar:
+        run_faults(args, plain, rows, expected, report, how)
     report.finish()
     for engine in {id(engine): engine for engine in engines.values()}.values():
         engine.close()

@@ -168,6 +168,8 @@ def test_a_model_that_gives_no_numbers_is_reported(bad: float) -> None:
         ({"temperature": math.inf}, "temperature: expected a number from 0 on, got inf"),
         ({"top_p": 1.5}, "top_p: expected a number above 0 and up to 1, got 1.5"),
         ({"choice": -1}, "choice"),
+        ({"top_k": 1 << 31}, r"top_k: expected 0 \(off\) to 2147483647, got 2147483648"),
+        ({"min_tokens": 1 << 40}, "min_tokens: expected 0 to 2147483647, got 1099511627776"),
         ({"seed": 1.5}, "seed: expected an integer, got 1.5"),
         ({"stop": [1]}, "stop: expected strings"),
     ],

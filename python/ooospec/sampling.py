@@ -25,6 +25,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _NUM_BITS = 40
+_TOO_MANY = 1 << 31  # for the core
 # -log(-log u) over u = (h + 0.5) / 2^40, h in [0, 2^40): the noise lies between these.
 _NOISE_MAX = -math.log(-math.log1p(-0.5 * 2.0**-_NUM_BITS))
 _NOISE_MIN = -math.log(-math.log(0.5 * 2.0**-_NUM_BITS))
@@ -61,10 +62,10 @@ class SamplingParams:
         _require(
             "temperature", self.temperature, 0 <= self.temperature < math.inf, "a number from 0 on"
         )
-        _require("top_k", self.top_k, self.top_k >= 0, "an integer from 0 on (0: off)")
+        _require("top_k", self.top_k, 0 <= self.top_k < _TOO_MANY, "0 (off) to 2147483647")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and up to 1")
         _require("choice", self.choice, self.choice >= 0, "an integer from 0 on")
-        _require("min_tokens", self.min_tokens, self.min_tokens >= 0, "an integer from 0 on")
+        _require("min_tokens", self.min_tokens, 0 <= self.min_tokens < _TOO_MANY, "0 to 2147483647")
         enough = self.max_tokens is None or self.max_tokens >= 1
         _require("max_tokens", self.max_tokens, enough, "an integer from 1 on")
         _require("seed", self.seed, self.seed is None or isinstance(self.seed, int), "an integer")
