@@ -11,7 +11,7 @@ import pytest
 from ooospec import HintRing
 from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.worker import SidecarConfig
-from ooospec.train.evaluation import Prediction, Tally, ask, baseline
+from ooospec.train.evaluation import Prediction, Tally, ask, baseline, said_calls
 from ooospec.train.labels import label
 from tiny_models import tiny_tokenizer
 from tiny_sidecar import FUNCTION, HINTS, MESSAGES, TOOLS, trained_model
@@ -104,3 +104,14 @@ def test_what_a_sidecar_says_is_gathered_from_its_ring() -> None:
             assert said.seconds > 0
     finally:
         sidecar.close()
+
+
+def test_what_was_said_is_a_call_without_its_nulls() -> None:
+    names = list(TOOLS[0]["function"]["parameters"]["properties"])
+    values = {(0, 0): '"x"', (0, 1): "null", (1, 0): '"of another function"'}
+    name = TOOLS[0]["function"]["name"]
+    assert said_calls(Prediction(0, values), TOOLS) == [
+        {"name": name, "arguments": {names[0]: "x"}}
+    ]
+    assert said_calls(Prediction(None, values), TOOLS) == []
+    assert said_calls(Prediction(-1, {}), TOOLS) == []

@@ -21,6 +21,7 @@ from ooospec.backends.fused import FusedBackend
 from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
 from ooospec.backends.transformers import TransformersBackend
+from ooospec.bench.ablations import waiting
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.run import PERFECT, BenchConfig, Run, Subjects, run_target
@@ -29,6 +30,7 @@ from ooospec.errors import InvalidRequest
 from ooospec.formats import tool_set
 from ooospec.methods import METHODS
 from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.wave import NUM_ROWS
 from ooospec.sidecar.worker import SidecarConfig
 
 # Those that read what the target ranks high, or hidden states, are not known in a replay: their
@@ -59,6 +61,8 @@ class Answers:
         """Returns what is to be answered. Raises InvalidRequest for a row with neither record nor
         reference calls.
         """
+        if row.get("text"):  # of `ooospec trace`
+            row = {"answer": row["text"], **row}
         if not is_recorded(row):
             if row.get("calls") is None:
                 raise InvalidRequest(f"{row.get('id')}: expected an answer or calls, got neither")
@@ -78,7 +82,7 @@ class Answers:
 
     def _style(self, row: Mapping[str, Any]) -> list[_C.CallStyle]:
         """Returns the style of a recorded answer, or none where it holds no call."""
-        answer = self._recorded.answer(row)
+        answer = self.of(row)
         try:
             return [_C.CallStyle.from_text(answer.text, tool_set(answer.tools))]
         except ValueError:
@@ -87,7 +91,7 @@ class Answers:
 
 def is_recorded(row: Mapping[str, Any]) -> bool:
     """Returns whether a row has the answer of a real model."""
-    return bool(row.get("token_ids") or row.get("answer"))
+    return bool(row.get("token_ids") or row.get("answer") or row.get("text"))
 
 
 class ReplaySubjects(Subjects):
@@ -103,10 +107,16 @@ class ReplaySubjects(Subjects):
         sidecar: tuple[Shape, Any] | None = None,
         backend: Literal["fused", "transformers"] = "fused",
         seed: int = 0,
+        change_hint: Callable[[Any, str], Any] = lambda call, key: call,
+        change_sidecar: Callable[[Any], Any] = lambda sidecar: sidecar,
+        num_lanes: int = NUM_ROWS,
+        waits: bool = False,
     ) -> None:
         """sidecar: its shape and tokenizer; None: method `ooo` is not there. backend: of
-        the target; its own modules by "transformers". Raises InvalidRequest for methods that a
-        replay cannot rank.
+        the target; its own modules by "transformers". For ablations: change_hint: of a call and its
+        request's id. change_sidecar: of the running one. num_lanes: slots that advance together.
+        waits: for the whole wave before the first round.
+        Raises InvalidRequest for methods that a replay cannot rank.
         """
         unfair = [name for name in config.methods if name not in REPLAYED]
         if unfair:
@@ -130,15 +140,19 @@ class ReplaySubjects(Subjects):
                 tokenizer=sidecar[1],
                 examples=False,
                 wave="always",
+                num_rows=num_lanes,
                 recorded=lambda ask: self._hint(),
             )
-            lent = {"ooo": {"sidecar": open_sidecar(small), "wave": "always"}}
+            lent = {"ooo": {"sidecar": change_sidecar(open_sidecar(small)), "wave": "always"}}
         super().__init__(self.taped, config, lent=lent)
+        self._change_hint = change_hint
         for name in config.methods:
             method = METHODS["ooo" if name == PERFECT else name]
             if method.recycler:
                 drafting = self._drafting[name]
                 self.engine.methods[name] = drafting.method(replace(method, recycler=False))
+        if waits:
+            self.engine.methods["ooo"] = waiting(self.engine.methods["ooo"])
 
     def run(self, target: str, file: str, row: dict[str, Any], number: int) -> list[Record]:
         """See Subjects.run."""
@@ -169,7 +183,10 @@ class ReplaySubjects(Subjects):
         assert self._answer_now is not None
         told = self._answer_now.hints
         calls = self._answer_now.calls if told is None else told
-        return calls[0] if calls else None
+        found: Mapping[str, Any] | None = self._change_hint(
+            calls[0] if calls else None, self._answer_now.name
+        )
+        return found
 
 
 def place(config: BenchConfig) -> tuple[str, torch.dtype]:

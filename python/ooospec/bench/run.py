@@ -15,7 +15,7 @@ from ooospec.bench.calls import call_rounds, rightness
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.sidecars import RecordedSidecar, plain_calls
 from ooospec.cli.view import source_name
-from ooospec.config import EngineConfig
+from ooospec.config import MAX_NODES, EngineConfig
 from ooospec.draft import Drafter
 from ooospec.engine import Engine, Generation
 from ooospec.errors import InvalidRequest
@@ -33,7 +33,7 @@ class BenchConfig:
 
     methods: names of ooospec.methods, PERFECT, or `ooo, NAME` for each of `adapters`; `ar` is
     always there. adapters: folders of adapters of the sidecar by name. warm: prompts are in the
-    prefix cache of all methods; else of none.
+    prefix cache of all methods; else of none. max_nodes: of a tree.
     """
 
     methods: tuple[str, ...]
@@ -49,6 +49,7 @@ class BenchConfig:
     cost_model: bool = True
     warm: bool = False
     max_tokens: int = 256
+    max_nodes: int = MAX_NODES
 
 
 class Subjects:
@@ -70,7 +71,7 @@ class Subjects:
             "device": config.device,
             "dtype": config.dtype,
             "sources": config.sources,
-            "config": EngineConfig(prefix_cache=config.warm),
+            "config": EngineConfig(max_nodes=config.max_nodes, prefix_cache=config.warm),
             "progress": progress,
         }
         self.engine = ooospec.load(

@@ -78,7 +78,7 @@ SHAPES = {
         Shape("Qwen3-14B", QWEN3, 40, 5120, 17408, 40, 8, 128, 151936),
         Shape("Qwen3-32B", QWEN3, 64, 5120, 25600, 64, 8, 128, 151936),
         Shape("Llama-3.1-8B", LLAMA, 32, 4096, 14336, 32, 8, 128, 128256, rope_theta=5e5),
-        Shape("tiny", QWEN3, 2, 64, 96, 4, 2, 16, 512, context=2048),
+        Shape("tiny", QWEN3, 2, 64, 96, 4, 2, 16, 640, context=4096),
     )
 }
 

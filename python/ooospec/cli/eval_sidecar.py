@@ -43,6 +43,10 @@ def eval_sidecar(
     by_source: Annotated[
         bool, typer.Option("--by-source", help="Sets are the `source` of rows, not files.")
     ] = False,
+    hints: Annotated[
+        Path | None,
+        typer.Option(help="File to write what was said to, as {id, hints}, for `ooospec replay`."),
+    ] = None,
     as_json: opt.Json = False,
     placement: opt.PlacementOption = opt.Placement.thread,
     device: opt.Device = None,
@@ -54,7 +58,7 @@ def eval_sidecar(
     """
     from ooospec.sidecar.placement import open_sidecar
     from ooospec.sidecar.worker import SidecarConfig
-    from ooospec.train.evaluation import Tally, baseline, evaluate, wait_ready
+    from ooospec.train.evaluation import Tally, baseline, evaluate, said_calls, wait_ready
 
     console = Console(stderr=True)
     asked: list[dict[str, Any]] = []
@@ -77,6 +81,7 @@ def eval_sidecar(
         dtype=dtype,
     )
     running = open_sidecar(config)
+    lines: list[dict[str, Any]] = []
     tallies: Tallies = defaultdict(lambda: (Tally(), Tally()))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
@@ -86,9 +91,13 @@ def eval_sidecar(
                 ours, trivial = tallies[request["_set"]]
                 ours.add(request, wanted, said)
                 trivial.add(request, wanted, baseline(request))
+                lines.append({"id": request.get("id"), "hints": said_calls(said, request["tools"])})
         status = running.status
     finally:
         running.close()
+    if hints is not None:
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        hints.write_text(text)
     if as_json:
         sets = {
             name: {"sidecar": ours.numbers(), "baseline": trivial.numbers()}

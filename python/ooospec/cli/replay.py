@@ -33,8 +33,8 @@ def replay(
     requests: Annotated[
         list[Path],
         typer.Option(
-            help='File of requests, {"messages", "tools"} and "answer" (or "token_ids"), else '
-            '"calls", a line; "hints": what a sidecar said. May be repeated.',
+            help='File of requests, {"messages", "tools"} and "answer", "token_ids" or "text" (of '
+            '`ooospec trace`), else "calls", a line; "hints": of a sidecar. May be repeated.',
             exists=True,
             dir_okay=False,
         ),

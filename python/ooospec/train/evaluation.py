@@ -61,6 +61,23 @@ class Prediction:
         return sum(_C.HintRing.RECORD_BYTES + -(-size // 8) * 8 for size in self.text_bytes)
 
 
+def said_calls(said: Prediction, tools: Seq[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns what was said as calls `{"name", "arguments"}`, none where none was said; arguments
+    that are null stay out.
+    """
+    if said.tool is None or said.tool < 0:
+        return []
+    names = list(parameters(tools[said.tool]))
+    found = {
+        names[parameter]: json.loads(text)
+        for (tool, parameter), text in sorted(said.values.items())
+        if tool == said.tool
+    }
+    given = {name: value for name, value in found.items() if value is not None}
+    function = tools[said.tool].get("function", tools[said.tool])
+    return [{"name": function["name"], "arguments": given}]
+
+
 def ask(sidecar: Sidecar, request_id: int, request: Mapping[str, Any]) -> Prediction:
     """Returns what a sidecar says of a request; waits for its wave to end.
 
