@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ from ooospec.config import EngineConfig
 from tiny_server import Limits, make_engine, serving
 
 NUM_CASES = int(os.environ.get("OOOSPEC_FUZZ", "0"))
-FUZZER = os.environ.get("OOOSPEC_SCHEMATHESIS") or shutil.which("schemathesis")
+FUZZER = shutil.which(os.environ.get("OOOSPEC_SCHEMATHESIS", "schemathesis"))
 
 pytestmark = [
     pytest.mark.skipif(not NUM_CASES, reason="OOOSPEC_FUZZ is not set"),
@@ -28,7 +29,7 @@ pytestmark = [
 ]
 
 
-def test_no_request_is_answered_by_a_500() -> None:
+def test_no_request_is_answered_by_a_500(tmp_path: Path) -> None:
     engine = make_engine(EngineConfig(cache_tokens=768))
     limits = Limits(max_answer_tokens=24, max_tools=4, max_messages=4)
     with serving(engine, limits=limits) as served:
@@ -36,7 +37,7 @@ def test_no_request_is_answered_by_a_500() -> None:
         command += ["--include-path", "/v1/chat/completions", "--mode", "all"]
         command += ["--checks", "not_a_server_error", "--phases", "fuzzing"]
         command += ["--max-examples", str(NUM_CASES), "--seed", "1", "--no-color"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
         print(done.stdout[-3000:])
         served.wait_until_idle()
         page = served.http.get("/metrics").text
