@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens a step inside vLLM, one request at a time: its own n-gram proposer and ours, without a
-sidecar, with hints from reference calls, and with perfect ones (the calls of the plain answer).
+"""Tokens a step inside vLLM, one request at a time: its own n-gram proposer (matches of 2 to 5,
+which is better here than its default of 5) and ours, without a sidecar, with hints from reference
+calls, and with perfect ones (the calls of the plain answer).
 
 Every answer is compared with vLLM's plain one. A step is one forward pass behind the prefill; the
-first token comes with that. "of the call" counts answers that hold a call. Run it where vLLM is
+first token comes with that. "of the calls" counts answers that hold a call. Run it where vLLM is
 installed; see docs/vllm.md.
 """
 
@@ -29,20 +30,28 @@ Answers = list[tuple[list[int], int]]  # ids and steps of each request
 
 
 def run(
-    args: Any, prompts: list[list[int]], options: dict[str, Any], notes: list[Any] | None = None
+    args: Any,
+    prompts: list[list[int]],
+    options: dict[str, Any],
+    asked: tuple[str, list[dict[str, Any]]] | None = None,
 ) -> Answers:
     """Returns what vLLM answers to each request, in a process of its own: a second engine in one
     process does not always start.
     """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn) as pool:
-        return pool.submit(answers_of, args, prompts, options, notes).result()
+        return pool.submit(answers_of, args, prompts, options, asked).result()
 
 
 def answers_of(
-    args: Any, prompts: list[list[int]], options: dict[str, Any], notes: list[Any] | None
+    args: Any,
+    prompts: list[list[int]],
+    options: dict[str, Any],
+    asked: tuple[str, list[dict[str, Any]]] | None,
 ) -> Answers:
-    """run() in this process."""
+    """run() in this process. asked: address of the sidecar that hears of each request as it comes,
+    and what it hears; None: nobody does.
+    """
     from vllm import LLM, SamplingParams
 
     llm = LLM(
@@ -65,12 +74,19 @@ def answers_of(
 
     engine.step = counted
     found: Answers = []
-    for prompt, note in zip(prompts, notes or [None] * len(prompts), strict=True):
+    arrivals = Arrivals(asked[0]) if asked else None
+    for i, prompt in enumerate(prompts):
+        note = None
+        if arrivals is not None and asked is not None:
+            body, _ = arrivals.note(json.dumps(asked[1][i]).encode())
+            note = json.loads(body)["vllm_xargs"]
         params = SamplingParams(temperature=0, max_tokens=args.max_tokens, extra_args=note)
         before = num_steps
         (answer,) = llm.generate([{"prompt_token_ids": prompt}], params, use_tqdm=False)
         ids = list(answer.outputs[0].token_ids)
         found.append((ids, num_steps - before - 1))
+    if arrivals is not None:
+        arrivals.close()
     return found
 
 
@@ -99,14 +115,11 @@ def hinted(args: Any, rows: list[dict[str, Any]], prompts: list[list[int]], call
     """Returns the answers with hints that say `calls`, a list for each row."""
     by_dialogue = {json.dumps(row["messages"]): said for row, said in zip(rows, calls, strict=True)}
     listener = RecordedListener(lambda messages: by_dialogue.get(json.dumps(messages), []))
-    arrivals = Arrivals(listener.address)
     bodies = [{"messages": row["messages"], "tools": row["tools"]} for row in rows]
-    # The first request of a session comes too late for its own hints: it is asked twice.
-    noted = [arrivals.note(json.dumps(body).encode())[0] for body in [bodies[0], *bodies]]
-    notes = [json.loads(body)["vllm_xargs"] for body in noted]
+    # The first request of a session comes too late for its own hints: a short one goes before.
     options = ours(args, sidecar=listener.address)
-    answers = run(args, [prompts[0], *prompts], options, notes)[1:]
-    arrivals.close()
+    asked = listener.address, [bodies[0], *bodies]
+    answers = run(args, [prompts[0][-16:], *prompts], options, asked)[1:]
     listener.close()
     return answers
 
@@ -144,8 +157,7 @@ def main() -> None:
     perfect = [calls_of(text, row["tools"]) for text, row in zip(texts, rows, strict=True)]
     cases = {
         "plain": lambda: plain,
-        "ngram 5": lambda: run(args, prompts, ngram(args, 5, 5)),
-        "ngram 2-5": lambda: run(args, prompts, ngram(args, 2, 5)),
+        "ngram": lambda: run(args, prompts, ngram(args, 2, 5)),
         "ooospec, no sidecar": lambda: run(args, prompts, ours(args)),
         "ooospec, reference hints": lambda: hinted(
             args, rows, prompts, [row["calls"] for row in rows]
