@@ -36,9 +36,8 @@ def spread(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 def evaluation_calls(
     folder: Path, count: int
 ) -> Iterator[tuple[str, str, list[dict[str, Any]], dict[str, Any]]]:
-    """Yields (row id, dialogue, tools, call) of up to `count` rows of each file: calls of a listed
-    tool, by
-    its own schema.
+    """Yields (row id, dialogue, tools, call) of up to `count` rows of each file whose call is of a
+    listed tool.
     """
     for file in FILES:
         for row in spread(read_requests(folder, file), count):

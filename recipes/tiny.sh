@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the toy pair side by side, on two GPUs where there are two, in about five minutes; run in the
-# root of a checkout that is built. DATA: folder of the request files (train_*.jsonl.gz to train on,
-# eval_*.jsonl.gz to evaluate on). OUT: folder that gets target.tgz and sidecar.tgz, which belong
-# into python/ooospec/shipped as tiny-target and tiny-sidecar, the target's evaluation, and logs.
+# Makes the toy pair side by side, on two GPUs where there are two, in about five minutes; run in
+# the root of a checkout that is built. DATA: folder of the request files (train_*.jsonl.gz to train
+# on, eval_*.jsonl.gz to evaluate on). OUT: folder that gets target.tgz and sidecar.tgz, which
+# belong into python/ooospec/shipped as tiny-target and tiny-sidecar, the target's evaluation, and
+# logs.
 #
 # Others: WORK (folder for what is under way; a run that was ended goes on from there), PYTHON,
 # SYNTH (made-up requests), PROCESSES (that prepare examples of each), TARGET_SECONDS and

@@ -224,9 +224,8 @@ class CallReader {
   std::uint32_t arguments_end_ = 0;
   std::uint32_t gap_begin_ = 0;
   std::uint32_t token_begin_ = 0;
-  std::uint16_t unit_ = 0;  // of the \u escape under way
-  std::uint8_t escape_ =
-      0;  // in a string: 0 none, 1 behind a backslash, 2 to 5 behind \u and 0 to 3 digits
+  std::uint16_t unit_ = 0;    // of the \u escape under way
+  std::uint8_t escape_ = 0;   // 0 none, 1 behind a backslash, 2 to 5 behind \u and 0 to 3 digits
   std::uint8_t number_ = 0;   // NumberState
   std::uint8_t literal_ = 0;  // which one
 };

@@ -18,9 +18,8 @@ enum class JsonKind : std::uint8_t { kNull, kFalse, kTrue, kNumber, kString, kAr
 // value, ...
 struct JsonNode {
   JsonKind kind = JsonKind::kNull;
-  bool plain = false;  // string: the same in every spelling (no escape, no slash, ASCII only)
-  std::uint32_t begin =
-      0;  // [begin, end) of JsonValue's text: a number as written, a string decoded
+  bool plain = false;       // string: the same in every spelling (no escape, no slash, ASCII only)
+  std::uint32_t begin = 0;  // [begin, end) of the text: a number as written, a string decoded
   std::uint32_t end = 0;
   std::uint32_t next = 0;         // node behind this value; > own index
   std::uint32_t num_members = 0;  // members of an object, items of an array

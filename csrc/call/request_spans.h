@@ -22,8 +22,7 @@ namespace ooospec {
 // by the words around them that name or describe the parameter. Not thread-safe.
 class RequestSpans {
  public:
-  static constexpr std::size_t kMaxBytes = 1U
-                                           << 15;  // of a request; of a longer one the end is read
+  static constexpr std::size_t kMaxBytes = 32768;  // of a request; of a longer one the end is read
   static constexpr std::size_t kMaxFound = 512;    // of these the last ones are kept
   static constexpr std::size_t kMaxRanked = 32;
 

@@ -56,13 +56,11 @@ struct Tool {
 class ToolSet {
  public:
   // text: a JSON list of OpenAI tools ({"type": "function", "function": {...}}) or of bare
-  // functions. A missing, empty or
-  //   null `parameters` is a tool without parameters. $ref, anyOf and other parts that are not
-  //   understood, and nesting deeper than 16, switch drafting off for the parameter they stand in,
-  //   nothing else.
+  // functions. A missing, empty or null `parameters` is a tool without parameters. $ref, anyOf and
+  // other parts that are not understood, and nesting deeper than 16, switch drafting off for the
+  // parameter they stand in, nothing else.
   // Raises std::invalid_argument for no JSON, no list, a tool without a name, a name given twice,
-  // or `parameters`
-  //   or `properties` that are no objects. Cost: O(bytes), no recursion.
+  // or `parameters` or `properties` that are no objects. Cost: O(bytes), no recursion.
   static std::shared_ptr<const ToolSet> parse(std::string_view text);
 
   int size() const { return static_cast<int>(tools_.size()); }
@@ -103,8 +101,7 @@ class ToolSet {
   std::vector<std::int32_t> by_name_;  // tools sorted by name
   std::vector<SchemaNode> nodes_;
   std::vector<SchemaProperty> properties_;
-  std::vector<std::int32_t>
-      by_hash_;  // of each node's properties: index among them, sorted by hash
+  std::vector<std::int32_t> by_hash_;  // of each node: indices of its properties, sorted by hash
   std::vector<std::int32_t> choices_;
   std::uint64_t hash_ = 0;
 };

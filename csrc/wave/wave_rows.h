@@ -10,7 +10,7 @@
 namespace ooospec {
 
 // Arrays of N rows over S sequences, in memory that a launch reads; for their meaning see
-// LaunchRows in ops.py. Rows of a sequence stand together; the rest is padding.
+// LaunchRows in ooospec.ops. Rows of a sequence stand together; the rest is padding.
 class WaveRows {
  public:
   int num_rows = 0;       // N

@@ -128,7 +128,7 @@ class _Trial:
         found, done = [], 0
         while done < len(self.path):
             count = min(self.rng.randint(1, MAX_STEP), len(self.path) - done)
-            room = MAX_ROWS - sum(8 for _ in others)
+            room = MAX_ROWS - 8 * len(others)
             tree, rows = self._tree(sequence, self.path[done : done + count], room)
             segments = [tree] + [self._tree(other, [0], 8)[0] for other in others]
             order = self.rng.sample(range(len(segments)), len(segments))

@@ -190,8 +190,7 @@ class Engine:
         if limit > room:
             raise OutOfPages(
                 f"KV cache: expected prompt and answer within {room + num_prompt} tokens "
-                "(cache_tokens), "
-                f"got {num_prompt} + {limit}"
+                f"(cache_tokens), got {num_prompt} + {limit}"
             )
         return limit
 
@@ -252,8 +251,7 @@ class Engine:
         if len(prompt_ids) >= self.backend.context_limit:
             raise PromptTooLong(
                 f"prompt: expected fewer than the {self.backend.context_limit} tokens of the "
-                "context, "
-                f"got {len(prompt_ids)}"
+                f"context, got {len(prompt_ids)}"
             )
         return Request(next(self._request_ids), prompt_ids, params, **rest)
 

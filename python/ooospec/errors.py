@@ -17,7 +17,7 @@ class AdapterMismatch(OoospecError, ValueError):
 
 
 class InvalidRequest(OoospecError, ValueError):
-    """Messages, tools or sampling parameters of a request are not valid."""
+    """What was asked for is not valid: a request, an option, a file, an address."""
 
 
 class PromptTooLong(InvalidRequest):

@@ -3,9 +3,8 @@
 
 Sampling is an argmax too. To the tempered, filtered logits comes Gumbel noise from a counter-based
 generator keyed by (seed, choice, position, token id); the largest sum wins. The winner is
-distributed as the softmax of those logits, and
-depends on nothing but the logits and the key: not on the method, nor on which rows shared the
-launch.
+distributed as the softmax of those logits, and depends on nothing but the logits and the key: not
+on the method, nor on which rows shared the launch.
 """
 
 from __future__ import annotations

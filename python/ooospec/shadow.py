@@ -36,6 +36,6 @@ def check_shadow(backend: Backend, sequence: Sequence, tokens: Seq[int]) -> None
             if not float(error.max()) <= bound:
                 raise ShadowMismatch(
                     f"shadow: {side} of layer {layer_idx} differ at position "
-                    f"{int(error.argmax())}: "
-                    f"expected within {bound:.3g}, got {float(error.max()):.3g}"
+                    f"{int(error.argmax())}: expected within {bound:.3g}, "
+                    f"got {float(error.max()):.3g}"
                 )

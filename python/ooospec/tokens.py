@@ -46,8 +46,7 @@ class TokenTable:
             if not byte_level and not kinds & {"Metaspace", "Replace"}:
                 raise UnsupportedModel(
                     f"{type(tokenizer).__name__}: expected a byte-level or SentencePiece "
-                    "tokenizer, "
-                    f"got one that decodes by {', '.join(sorted(kinds)) or 'nothing'}."
+                    f"tokenizer, got one that decodes by {', '.join(sorted(kinds)) or 'nothing'}."
                 )
             self._backend = _plain_copy(tokenizer)
         elif not hasattr(tokenizer, "sp_model"):

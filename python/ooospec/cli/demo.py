@@ -78,7 +78,7 @@ def demo(
     text: Annotated[str | None, typer.Argument(help="A request; a flight booking if none.")] = None,
     tools: opt.Tools = None,
     requests: opt.Requests = None,
-    method: Annotated[str, typer.Option(help="pld, span, toolspec or ooo.")] = "ooo",
+    method: Annotated[str, typer.Option(help="A name of ooospec.methods.METHODS.")] = "ooo",
     max_tokens: opt.MaxTokens = 256,
     svg: Annotated[
         Path | None, typer.Option(help="Write the final view to this file.", dir_okay=False)

@@ -43,7 +43,8 @@ class SidecarConfig:
     """What a sidecar is and how it runs.
 
     source: folder or hub id of a Hugging Face causal model; in a thread also a loaded model, with
-    its tokenizer. placement: a thread of this process, whose launches on a GPU are graphs of lower
+    its tokenizer; for a RemoteSidecar an address, beside which only `wave` counts.
+    placement: a thread of this process, whose launches on a GPU are graphs of lower
     priority than the target's, run without the GIL; or a process of its own. adapter: folder of a
     PEFT adapter made for it. examples: worked examples in the prompt; None: unless there is an
     adapter, or the whole model was trained on these prompts. wave: whether waves start: "auto"

@@ -103,8 +103,7 @@ def make_batch(examples: Seq[Example], device: torch.device | str = "cpu") -> Ba
 class Score:
     """What a model makes of a batch. loss: weighted sum over the answers' tokens; weight: of them.
 
-    row_losses: [R], unweighted sums; exact: bool[R], whether a greedy answer is the right
-    one.
+    row_losses: [R], unweighted sums; exact: bool[R], whether a greedy answer is the right one.
     """
 
     loss: torch.Tensor
