@@ -16,13 +16,14 @@ import pytest
 from ooospec.cli.main import run
 from ooospec.cli.requests import read_requests
 from ooospec.errors import InvalidRequest
+from ooospec.formats import parameters, required
 from ooospec.synth import held_out_world, train_world
 from ooospec.synth.families import FAMILIES
 from ooospec.synth.generate import generate
 from ooospec.synth.kinds import NUMBER_WORDS
 from ooospec.synth.tools import cased
 from ooospec.synth.world import World
-from ooospec.train.labels import label, parameters, required
+from ooospec.train.labels import label
 
 Row = dict[str, Any]
 WORLDS = (train_world.WORLD, held_out_world.WORLD)

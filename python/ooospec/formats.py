@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from functools import lru_cache
 from typing import Any
@@ -111,6 +111,22 @@ def _tool_as_json(tool: Tool | Callable[..., Any], i: int) -> Tool:
     if not isinstance(name, str) or not name:
         raise InvalidRequest(f"tools[{i}]: expected a function with a name, got {tool!r:.80}")
     return tool
+
+
+def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the function of an OpenAI tool; a bare function is its own."""
+    function: Mapping[str, Any] = tool.get("function", tool)
+    return function
+
+
+def parameters(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the top-level parameters of a tool or a function: their schemas by name."""
+    return (function_of(tool).get("parameters") or {}).get("properties") or {}
+
+
+def required(tool: Mapping[str, Any]) -> Seq[str]:
+    """Returns the parameters that a call of a tool or a function must have."""
+    return (function_of(tool).get("parameters") or {}).get("required") or ()
 
 
 def tool_set(tools: Seq[Tool]) -> _C.ToolSet:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ooospec._core import _C
 from ooospec.draft import Drafter
+from ooospec.formats import parameters
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ def slot_records(
     calls: `{"name", "arguments": object}`. A call of an unknown function, and an argument that its
     schema does not name, have no slot and are left out.
     """
-    functions = [tool["function"] for tool in tools]
-    names = [function["name"] for function in functions]
+    names = [tool["function"]["name"] for tool in tools]
     records = []
     for number, call in enumerate(calls):
         if call["name"] not in names:
@@ -76,7 +76,7 @@ def slot_records(
         tool = names.index(call["name"])
         record = partial(_C.HintRecord, request_id, call=number, tool=tool)
         records.append(record(kind=_C.HintKind.FUNCTION, parameter=0, text=call["name"]))
-        for parameter, name in enumerate(_properties(functions[tool])):
+        for parameter, name in enumerate(parameters(tools[tool])):
             if name in call["arguments"]:
                 text = json.dumps(
                     call["arguments"][name], ensure_ascii=False, separators=(",", ":")
@@ -84,7 +84,3 @@ def slot_records(
                 records.append(record(kind=_C.HintKind.VALUE, parameter=parameter, text=text))
         records.append(record(kind=_C.HintKind.END, parameter=0))
     return records
-
-
-def _properties(function: dict[str, Any]) -> dict[str, Any]:
-    return (function.get("parameters") or {}).get("properties") or {}

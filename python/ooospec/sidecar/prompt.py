@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 from ooospec.errors import InvalidRequest, PromptTooLong
+from ooospec.formats import function_of, parameters, required
 from ooospec.sidecar.examples import EXAMPLES, TOOLS
 from ooospec.tokens import TokenTable
 
@@ -103,14 +104,14 @@ class PromptBuilder:
         """
         if not tools:
             raise InvalidRequest("sidecar prompt: expected at least one tool, got none")
-        functions = [tool.get("function", tool) for tool in tools]
+        functions = [function_of(tool) for tool in tools]
         texts = [_message_text(message) for message in messages]
         dialogue = self._table.encode("\n".join(texts))
         question = self._encode("function:")
         slots = [
             self._slot(function, tool, parameter)
             for tool, function in enumerate(functions)
-            for parameter in range(len(_properties(function)))
+            for parameter in range(len(parameters(function)))
         ]
         answers = [self._encode(f" {_name(function)}\n") for function in functions]
         branches = [len(question) + len(answer) for answer in answers]
@@ -154,11 +155,11 @@ class PromptBuilder:
         return self._table.decode_bytes(list(tokens))
 
     def _slot(self, function: Mapping[str, Any], tool: int, parameter: int) -> Slot:
-        key, schema = list(_properties(function).items())[parameter]
+        key, schema = list(parameters(function).items())[parameter]
         return Slot(
             tool,
             parameter,
-            key in _required(function),
+            key in required(function),
             schema if isinstance(schema, Mapping) else {},
             self._encode(f"{_name(function)}.{key}:"),
         )
@@ -172,8 +173,8 @@ class PromptBuilder:
             tokens = [self._encode(text) for text in texts]
             if sum(map(len, tokens)) <= room:
                 return dict(enumerate(tokens))
-        wanted = _words(" ".join(end))
-        likeness = [len(wanted & _words(_tool_text(0, function))) for function in functions]
+        wanted = words(" ".join(end))
+        likeness = [len(wanted & words(_tool_text(0, function))) for function in functions]
         kept: dict[int, tuple[int, ...]] = {}
         for i in sorted(range(len(functions)), key=lambda i: (-likeness[i], i)):
             if len(tokens[i]) <= room:
@@ -217,9 +218,9 @@ def _tool_text(number: int, function: Mapping[str, Any], brief: bool = False) ->
     lines = [f"{number}. {_name(function)}"]
     if not brief and function.get("description"):
         lines[0] += f": {function['description']}"
-    for key, schema in _properties(function).items():
+    for key, schema in parameters(function).items():
         schema = schema if isinstance(schema, Mapping) else {}
-        kind = _type_text(schema) + ("" if key in _required(function) else ", optional")
+        kind = _type_text(schema) + ("" if key in required(function) else ", optional")
         lines.append(f"   {key} ({kind})")
         if not brief and schema.get("description"):
             lines[-1] += f": {schema['description']}"
@@ -257,15 +258,8 @@ def _name(function: Mapping[str, Any]) -> str:
     return str(function["name"])
 
 
-def _properties(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    return (function.get("parameters") or {}).get("properties") or {}
-
-
-def _required(function: Mapping[str, Any]) -> Seq[str]:
-    return (function.get("parameters") or {}).get("required") or ()
-
-
-def _words(text: str) -> set[str]:
+def words(text: str) -> set[str]:
+    """Returns the words of a text in lower case; humps and underlines part them too."""
     return {word.lower() for word in re.findall(r"[^\W_]+?(?=[A-Z_\W]|$)", text)}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 from typing import Any
 
+from ooospec.formats import function_of, parameters
 from ooospec.sidecar.prompt import PromptBuilder, WavePrompt
 
 
@@ -26,13 +27,12 @@ def with_record(
     call: `{"name", "arguments": object}`; None, or of a function that is not asked about: no call.
     Parameters that it leaves out are answered by null. builder: of the prompt. tools: OpenAI JSON.
     """
-    functions = [tool.get("function", tool) for tool in tools]
-    names = [function["name"] for function in functions]
+    names = [function_of(tool)["name"] for tool in tools]
     chosen = names.index(call["name"]) if call is not None and call["name"] in names else None
     if call is None or chosen not in prompt.options:
         return replace(prompt, recorded=(None,))
     given = call["arguments"]
-    properties = list((functions[chosen or 0].get("parameters") or {}).get("properties") or {})
+    properties = list(parameters(tools[chosen or 0]))
     slots = tuple(
         replace(slot, recorded=builder.value_answer(given.get(properties[slot.parameter])))
         if slot.tool == chosen

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,10 @@ import numpy as np
 
 from ooospec._core import _C
 from ooospec.errors import InvalidRequest
+from ooospec.formats import function_of, parameters, required
 from ooospec.sidecar.placement import Sidecar
-from ooospec.train.labels import Label, label, parameters, required
+from ooospec.sidecar.prompt import words
+from ooospec.train.labels import Label, label
 
 WAVE_SECONDS = 600.0
 SHARES = (
@@ -106,9 +107,9 @@ def baseline(request: Mapping[str, Any]) -> Prediction:
     """Returns a guess without a model: the tool whose name has the most words of the dialogue, the
     first of equals, and null for every value.
     """
-    said = _words(json.dumps(request["messages"], ensure_ascii=False))
-    names = [tool.get("function", tool)["name"] for tool in request["tools"]]
-    tool = max(range(len(names)), key=lambda i: (len(_words(names[i]) & said), -i))
+    said = words(json.dumps(request["messages"], ensure_ascii=False))
+    names = [function_of(tool)["name"] for tool in request["tools"]]
+    tool = max(range(len(names)), key=lambda i: (len(words(names[i]) & said), -i))
     slots = ((i, j) for i, one in enumerate(request["tools"]) for j in range(len(parameters(one))))
     return Prediction(tool, dict.fromkeys(slots, "null"))
 
@@ -230,8 +231,3 @@ def _as_text(text: str | None) -> str | None:
 
 def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _words(text: str) -> set[str]:
-    """Returns the words of a text in lower case; humps and underlines part them too."""
-    return {word.lower() for word in re.findall(r"[^\W_]+?(?=[A-Z_\W]|$)", text)}

@@ -56,16 +56,6 @@ def called_names(request: Mapping[str, Any]) -> list[str]:
     return [_call(call)[0] for call in _calls(request)]
 
 
-def parameters(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the top-level parameters of an OpenAI tool: their schemas by name."""
-    return (tool.get("function", tool).get("parameters") or {}).get("properties") or {}
-
-
-def required(tool: Mapping[str, Any]) -> Seq[str]:
-    """Returns the parameters that a call of an OpenAI tool must have."""
-    return (tool.get("function", tool).get("parameters") or {}).get("required") or ()
-
-
 def _calls(request: Mapping[str, Any]) -> Seq[Any]:
     if "call" in request:
         return [] if request["call"] is None else [request["call"]]

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ooospec.errors import PromptTooLong
+from ooospec.formats import function_of, parameters
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.sidecar.wave import MAX_VALUE_TOKENS
-from ooospec.train.labels import BadRow, Label, label, parameters
+from ooospec.train.labels import BadRow, Label, label
 
 Kind = Literal["function", "argument", "null", "other", "call"]
 MAX_CALL_TOKENS = 256  # of the auxiliary; longer calls go without it
@@ -91,8 +92,8 @@ def make_example(
         if len(answer) <= MAX_VALUE_TOKENS:
             rows.append(Row(_kind(wanted, slot.tool, value), slot.question, answer))
     if wanted.tool is not None:
-        function = tools[wanted.tool].get("function", tools[wanted.tool])
-        question, answer = builder.call_row(function["name"], wanted.arguments[wanted.tool])
+        name = function_of(tools[wanted.tool])["name"]
+        question, answer = builder.call_row(name, wanted.arguments[wanted.tool])
         if len(answer) <= MAX_CALL_TOKENS:
             rows.append(Row("call", question, answer))
     return Example(

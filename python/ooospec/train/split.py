@@ -11,6 +11,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
 
+from ooospec.formats import function_of
 from ooospec.train.labels import called_names
 
 Request = Mapping[str, Any]
@@ -77,7 +78,7 @@ def _without(request: Request, names: set[str]) -> Request:
 
 
 def _name(tool: Mapping[str, Any]) -> str:
-    return str(tool.get("function", tool)["name"])
+    return str(function_of(tool)["name"])
 
 
 def _draw(seed: int, request: Request, number: int) -> bytes:
