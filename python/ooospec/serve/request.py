@@ -142,7 +142,8 @@ def parse_request(body: bytes, limits: Limits) -> ChatRequest:
     _check_messages(asked)
     _check_tools(asked)
     if asked.stream_options is not None and not asked.stream:
-        raise ApiError(400, "stream_options: expected stream to be true", param="stream_options")
+        message = f"stream_options: expected stream to be true, got {str(asked.stream).lower()}"
+        raise ApiError(400, message, param="stream_options")
     return asked
 
 
@@ -198,4 +199,6 @@ def _check_tools(asked: ChatRequest) -> None:
         text = f"tool_choice: expected a function of tools, got {asked.names_tool!r:.80}"
         raise ApiError(400, text, param="tool_choice")
     if asked.tool_choice in ("required", "auto") and not asked.tools:
-        raise ApiError(400, "tool_choice: expected tools to choose from", param="tool_choice")
+        raise ApiError(
+            400, "tool_choice: expected tools to choose from, got none", param="tool_choice"
+        )

@@ -124,10 +124,13 @@ class Service:
                 async for piece in http.stream():
                     body += piece
                     if len(body) > self.limits.max_body_bytes:
-                        message = f"body: expected at most {self.limits.max_body_bytes} bytes"
+                        most = self.limits.max_body_bytes
+                        message = f"body: expected at most {most} bytes, got more"
                         raise ApiError(413, message, code="body_too_large")
         except TimeoutError as error:
-            raise ApiError(408, "body: it did not arrive in time", code="timeout") from error
+            message = f"body: expected all of it within {self.limits.max_seconds:g} seconds, got "
+            message += f"{len(body)} bytes"
+            raise ApiError(408, message, code="timeout") from error
         return bytes(body)
 
     def _prepare(self, body: bytes, tenant: str) -> tuple[ChatRequest, Choice, Request]:

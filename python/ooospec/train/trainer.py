@@ -76,7 +76,10 @@ class Trainer:
         if not train:
             raise InvalidRequest("train: expected at least one request to train on, got none")
         if config.rows == "branches" and not scorer.shared:
-            raise InvalidRequest(f"rows: this model cannot run branches: {scorer.why_not}")
+            raise InvalidRequest(
+                "rows: expected a model that can run branches, got one that cannot: "
+                f"{scorer.why_not}"
+            )
         self.shared = scorer.shared and config.rows != "separate"
         self.history = History()
         self.scorer, self._model = scorer, scorer.model
