@@ -22,6 +22,7 @@ from ooospec.cli.main import run
 from ooospec.integrations.vllm.note import Note
 from ooospec.serve.front import make_front
 from tiny_server import TOOLS, user
+from waiting import wait_for
 
 PATH = "/v1/chat/completions"
 
@@ -91,17 +92,13 @@ def test_everything_passes_and_chats_get_their_note() -> None:
         assert noted == sent
         assert note is not None
         assert (note.request, note.tools, note.said) == (1, TOOLS, "Weather?")
-        while listener.num_asked < 1:
-            time.sleep(0.005)
+        wait_for(lambda: listener.num_asked == 1)
 
         assert client.post("/x", content=bytes(20_000)).status_code == 413
         with client.stream("GET", "/endless") as endless:
             for _, part in zip(range(3), endless.iter_raw(), strict=False):
                 assert part.startswith(b"part")
-        deadline = time.monotonic() + 60
-        while not upstream.num_left:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_for(lambda: upstream.num_left)
     listener.close()
 
 

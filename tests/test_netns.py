@@ -32,6 +32,7 @@ from ooospec.sidecar.remote import RemoteSidecar
 from ooospec.sidecar.worker import SidecarConfig
 from tiny_models import tiny_tokenizer
 from tiny_server import ANSWERS, CHUNK, TOOLS, taught, user
+from waiting import wait_for
 
 CALLS = [{"name": "get_weather", "arguments": {"city": "Zürich", "days": 3}}]
 HERE, THERE = "ooospec-a", "ooospec-b"
@@ -150,13 +151,6 @@ def cable() -> Iterator[Cable]:
     made.close()
     for name in (HERE, THERE):
         run(f"ip netns del {name}")
-
-
-def wait_for(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -52,8 +52,14 @@ def test_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_files_that_are_named_exist() -> None:
-    for name in re.findall(r"`((?:adapters|bench|csrc|python|recipes|tests)/[\w/.-]+)`", README):
+@pytest.mark.parametrize(
+    "page", ["README.md", "adapters/README.md", "docs/embedding.md", "docs/vllm.md"]
+)
+def test_files_that_are_named_exist(page: str) -> None:
+    folders = "adapters|bench|csrc|docs|examples|python|recipes|tests|triton_kernels"
+    named = re.findall(rf"\b((?:{folders})/[\w/.-]*\w)", (ROOT / page).read_text())
+    assert named
+    for name in named:
         assert (ROOT / name).exists(), name
 
 

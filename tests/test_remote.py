@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +30,7 @@ from ooospec.sidecar.worker import SidecarConfig
 from test_placement import check_hints, take
 from tiny_models import tiny_model, tiny_tokenizer
 from tiny_sidecar import HINTS, MESSAGES, TOOLS, trained_model
+from waiting import wait_for
 
 SECONDS = 60
 VALUE = HintKind.VALUE
@@ -80,13 +80,6 @@ def connected(address: str) -> Iterator[RemoteSidecar]:
     finally:
         sidecar.close()
         sidecar.close()
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 # --- the format ---------------------------------------------------------------------------------
