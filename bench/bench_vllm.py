@@ -138,6 +138,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=96)
     parser.add_argument("--drafted", type=int, default=16, help="num_speculative_tokens")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--case", action="append", help="run this one and plain (all)")
     parser.add_argument("--pay", action="store_true", help="cut drafts where they do not pay")
     args = parse_args(__doc__ or "", parser)
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -167,6 +168,8 @@ def main() -> None:
     report.add("all", "requests", len(rows), "requests")
     report.add("all", "with a call", sum(map(bool, perfect)), "requests")
     for case, answer in cases.items():
+        if args.case and case not in ("plain", *args.case):
+            continue
         answers = answer()
         equal = sum(got[0] == expected[0] for got, expected in zip(answers, plain, strict=True))
         report.add(case, "equal", equal / len(rows), "of the plain answers")

@@ -9,10 +9,30 @@ from ooospec.serve.limits import Limits
 from ooospec.serve.request import ROLES, ChatRequest
 
 TEXT = {"type": "string"}
+CALL = {
+    "type": "object",
+    "properties": {
+        "id": TEXT,
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {"name": TEXT, "arguments": TEXT},
+            "required": ["name", "arguments"],
+        },
+    },
+    "required": ["type", "function"],
+}
 MESSAGE = {
     "type": "object",
-    "properties": {"role": {"type": "string", "enum": list(ROLES)}, "content": TEXT},
+    "properties": {
+        "role": {"type": "string", "enum": list(ROLES)},
+        "content": TEXT,
+        "name": TEXT,
+        "tool_call_id": TEXT,
+        "tool_calls": {"type": "array", "items": CALL},
+    },
     "required": ["role", "content"],
+    "additionalProperties": False,
 }
 PARAMETERS = {
     "type": "object",
@@ -43,9 +63,11 @@ TOOL = {
                 "parameters": PARAMETERS,
             },
             "required": ["name"],
+            "additionalProperties": False,
         },
     },
     "required": ["type", "function"],
+    "additionalProperties": False,
 }
 ANSWERS: dict[int | str, dict[str, Any]] = {
     400: {"description": "What is wrong, and with which field."},
@@ -66,7 +88,8 @@ def chat_body(model: str, limits: Limits) -> dict[str, Any]:
     fields = schema["properties"]
     fields["model"] = {"type": "string", "enum": [model]}
     fields["messages"] |= {"items": MESSAGE, "maxItems": limits.max_messages}
-    fields["tools"] = {"type": "array", "items": TOOL, "maxItems": limits.max_tools}
+    fields["tools"] = {"type": "array", "items": TOOL, "minItems": 1, "maxItems": limits.max_tools}
+    schema["dependentRequired"] = {"tool_choice": ["tools"], "stream_options": ["stream"]}
     for name in ("max_tokens", "max_completion_tokens"):
         fields[name] = {"type": "integer", "minimum": 1, "maximum": limits.max_answer_tokens}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
