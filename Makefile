@@ -69,6 +69,7 @@ wheel: $(READY)  ## dist/*.whl for glibc $(GLIBC) or newer, and dist/*.tar.gz
 SMALL = $(OOOSPEC_CHECKPOINTS)/qwen2.5-coder-0.5b
 bench: build  ## the benchmarks, small enough to see that they run; those on models where they are
 	$(BIN)/python bench/bench_hint_ring.py --smoke
+	$(BIN)/python bench/bench_peers.py --smoke
 	$(BIN)/python bench/bench_linear.py --smoke
 	$(BIN)/python bench/bench_round.py --smoke
 	$(BIN)/python bench/bench_wave.py --smoke
