@@ -359,6 +359,14 @@ def test_an_encoder_that_lies_costs_drafts_only() -> None:
     assert drafter.answer == list(b"<t")
 
 
+def test_text_that_is_no_unicode_is_read_all_the_same() -> None:
+    """Half a surrogate pair in a message: the values beside it are drafted."""
+    said = [{"role": "user", "content": "Weather in \ud800 Paris"}]
+    drafter = Drafter(byte_text(), TOOLS, METHODS["span"], [1], messages=said)
+    drafter.commit([ord("<")])
+    drafter.propose(64).check()
+
+
 def test_a_rollback_a_round_does_not_wear_a_source_out() -> None:
     """I14: after 1000 rejected rounds a source that knows the answer is accepted again."""
     drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])

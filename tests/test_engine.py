@@ -448,8 +448,15 @@ def test_messages_and_tools(engine: Engine) -> None:
     assert got.token_ids == expected
     assert got.usage.prompt_tokens == len(prompt)
     assert got.usage.total_tokens == len(prompt) + len(expected)
-    with pytest.raises(InvalidRequest, match="at least one message"):
-        engine.generate([])
+    bad: list[tuple[Any, Any, str, str]] = [
+        ([], None, "", "at least one message"),
+        (messages, tools * 2, "", "tools: expected every name once, got 'get_weather' twice"),
+        (messages, [{"name": "f", "parameters": []}], "", "tool 'f': expected `parameters`"),
+        (messages, tools, None, "tenant: expected text, got None"),
+    ]
+    for dialogue, known, tenant, message in bad:
+        with pytest.raises(InvalidRequest, match=message):
+            engine.stream(dialogue, known, tenant=tenant)  # before anything is computed
 
 
 def test_ids_that_only_pad_the_vocabulary_are_never_chosen() -> None:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 
 from ooospec.errors import InvalidRequest
-from ooospec.formats import normalise_messages, render, tools_as_json
+from ooospec.formats import check_tools, normalise_messages, render, tools_as_json
 from tiny_models import tiny_tokenizer
+
+LOOP: dict[str, Any] = {}
+LOOP["properties"] = {"f": LOOP}
 
 
 def get_weather(city: str, days: int = 1) -> str:
@@ -31,6 +35,16 @@ def untyped(city):  # type: ignore[no-untyped-def]
     Args:
         city: Name.
     """
+
+
+def of_no_type(city: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
+    """
+    A type that is not there.
+
+    Args:
+        city: Name.
+    """
+    return ""
 
 
 def turn(arguments: Any, content: Any = None) -> list[dict[str, Any]]:
@@ -55,7 +69,16 @@ def test_arguments_of_earlier_calls_are_decoded_once() -> None:
 
 def test_history_that_is_broken_is_tolerated() -> None:
     """G37, G38: arguments that are no JSON stay as they are; no arguments are {}."""
-    for given, expected in [("{oops", "{oops"), ("[1]", "[1]"), ("", {}), (None, {}), ("{}", {})]:
+    deep, long = '{"a":' * 20000, '{"a": ' + "1" * 5000 + "}"
+    for given, expected in [
+        ("{oops", "{oops"),
+        ("[1]", "[1]"),
+        ("", {}),
+        (None, {}),
+        ("{}", {}),
+        (deep, deep),
+        (long, long),
+    ]:
         message = normalise_messages(turn(given))[1]
         assert message["tool_calls"][0]["function"]["arguments"] == expected
 
@@ -101,6 +124,9 @@ def test_tools_as_json_functions_and_bare_schemas() -> None:
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text, got 3"),
         ([{"role": "user", "content": [{"type": "image"}]}], "parts of text only"),
         ([{"role": "assistant", "tool_calls": [{"name": "f"}]}], "a function with a name"),
+        ([{"role": "assistant", "tool_calls": 3}], r"messages\[0\].tool_calls: expected a list"),
+        (3, "a list of at least one message, got int"),
+        (iter([{"role": "user"}]), "a list of at least one message, got list_iterator"),
     ],
 )
 def test_bad_messages_are_named(messages: Any, message: str) -> None:
@@ -117,11 +143,51 @@ def test_bad_messages_are_named(messages: Any, message: str) -> None:
         ("f", "tools: expected a list, got str"),
         ([untyped], r"tools\[0\]: .*type hint"),
         ([lambda: None], r"tools\[0\]: .*docstring"),
+        ([int], r"tools\[0\]: .*signature"),
+        ([of_no_type], r"tools\[0\]: name 'Nowhere' is not defined"),
+        (3, "tools: expected a list, got int"),
     ],
 )
 def test_bad_tools_are_named(tools: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         tools_as_json(tools)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ({"name": "f", "parameters": []}, "tool 'f': expected `parameters` to be an object"),
+        ({"name": "f", "parameters": {"x": {1}}}, "tools: Object of type set"),
+        ({"name": "f", "parameters": {"x": math.nan}}, "tools: JSON: expected a value"),
+        ({"name": "f", "parameters": LOOP}, "tools: "),
+    ],
+)
+def test_tools_that_are_no_json_are_named(function: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        check_tools([{"type": "function", "function": function}])
+    check_tools(None)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "a\ud800b"}],
+        [{"role": "\udfff", "content": "a"}],
+        turn('{"a": "\\ud83d"}'),
+    ],
+)
+def test_half_a_surrogate_pair_is_named(messages: Any) -> None:
+    """JSON can say it, and no UTF-8 can."""
+    with pytest.raises(InvalidRequest, match=r"expected Unicode text, got half of .*'\\ud"):
+        render(tiny_tokenizer(), messages, None)
+
+
+def test_messages_that_have_no_end_are_refused() -> None:
+    deep: Any = "x"
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(InvalidRequest, match=r"messages: .*recursion"):
+        render(tiny_tokenizer(), [{"role": "user", "content": "a", "x": deep}], None)
 
 
 def test_a_template_is_needed_and_may_refuse() -> None:

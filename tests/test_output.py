@@ -110,6 +110,11 @@ def test_only_a_proper_prefix_is_held_back(size: int) -> None:
     assert held.delta() == "text "
     held.add(ids_of("!"))
     assert held.delta() == "<|e!"
+    for length in range(1, len("<|end|>")):  # all but its last character too
+        held.add(ids_of("<|end|>"[:length]))
+        assert held.delta() == ""
+        held.add(ids_of("!"))
+        assert held.delta() == "<|end|>"[:length] + "!"
 
 
 def test_the_earliest_of_several_stops_and_early_ones_are_ignored() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from ooospec import HintKind, HintRing
 from ooospec.backends.load import load_backend, wrap_with_adapter
+from ooospec.config import EngineConfig
 from ooospec.loading import load
 from ooospec.sidecar import worker
 from ooospec.sidecar.placement import ProcessSidecar, Sidecar, ThreadSidecar, open_sidecar
@@ -424,6 +425,22 @@ def test_k14_a_process_dies_with_its_parent(folder: str) -> None:
     parent.kill()
     assert [wait_gone(pid_fd) for pid_fd in pid_fds] == [True, True]
     parent.communicate()
+
+
+@pytest.mark.parametrize("placement", ["thread", "process"])
+def test_a_load_that_fails_leaves_no_sidecar(folder: str, placement: Any) -> None:
+    """Nobody would close it: neither a child nor a thread of it stays."""
+    target = load_backend(tiny_model("qwen2"), tokenizer=tiny_tokenizer(), chunk=16)
+    before = set(threading.enumerate())
+    options: list[dict[str, Any]] = [
+        {"draft_model": os.path.join(folder, "nowhere")},
+        {"corpus": [3]},
+        {"config": EngineConfig(cache_tokens=1 << 60)},
+    ]
+    for wrong in options:
+        with pytest.raises((OSError, RuntimeError, TypeError)):
+            load(target, sidecar=folder, placement=placement, cost_model=False, **wrong)
+        assert set(threading.enumerate()) == before
 
 
 def test_a_process_that_does_not_load_says_so_and_answers(tmp_path: Path) -> None:

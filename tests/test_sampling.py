@@ -172,6 +172,13 @@ def test_a_model_that_gives_no_numbers_is_reported(bad: float) -> None:
         ({"min_tokens": 1 << 40}, "min_tokens: expected 0 to 2147483647, got 1099511627776"),
         ({"seed": 1.5}, "seed: expected an integer, got 1.5"),
         ({"stop": [1]}, "stop: expected strings"),
+        ({"stop": None}, "stop: expected strings that are not empty, got None"),
+        ({"temperature": "hot"}, "temperature: expected a number from 0 on, got 'hot'"),
+        ({"top_p": None}, "top_p: expected a number above 0 and up to 1, got None"),
+        ({"top_k": 2.5}, r"top_k: expected 0 \(off\) to 2147483647, got 2.5"),
+        ({"min_tokens": 1.5}, "min_tokens: expected 0 to 2147483647, got 1.5"),
+        ({"max_tokens": 1.5}, "max_tokens: expected an integer from 1 on, got 1.5"),
+        ({"choice": 1.5}, "choice: expected an integer from 0 on, got 1.5"),
     ],
 )
 def test_values_out_of_range_are_named(fields: dict[str, Any], message: str) -> None:

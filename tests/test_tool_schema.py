@@ -44,6 +44,18 @@ def test_any_schema_of_a_parameter_is_taken(junk: dict[str, Any], place: str) ->
     _C.CallWriter().write_on(reader, [], [])
 
 
+@pytest.mark.parametrize("depth", [11, 12, 20, 30000])
+def test_a_schema_of_any_depth_is_drafted_as_deep_as_others(depth: int) -> None:
+    """F21: the parts further down are left out, and nothing overflows."""
+    start = '{"type": "object", "required": ["a"], "properties": {"a": '
+    schema = start * depth + '{"enum": ["x"]}' + "}}" * depth
+    reader = _C.CallReader(_C.ToolSet(f'[{{"name": "one", "parameters": {schema}}}]'))
+    reader.feed(b'{"name": "one", "arguments": {')
+    text = _C.CallWriter().write_on(reader, [], [])[0].text
+    assert text.startswith(b'"a": {"a": ')
+    assert text.count(b"{") == min(depth - 1, 11)
+
+
 @pytest.mark.parametrize("keyword", ["anyOf", "$ref", "not", "if", "prefixItems"])
 def test_what_is_not_understood_switches_its_own_parameter_off(keyword: str) -> None:
     """F20: its value is not drafted, its key and the other parameters are."""

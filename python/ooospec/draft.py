@@ -56,7 +56,7 @@ def request_text(messages: Sequence[dict[str, Any]]) -> str:
             continue
         parts = [{"text": content}] if isinstance(content, str) else content
         texts += [part["text"] for part in parts if isinstance(part.get("text"), str)]
-    return "\n".join(texts)
+    return "\n".join(texts).encode(errors="replace").decode()  # half a surrogate pair has no bytes
 
 
 class DraftStore:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
 from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
-from ooospec.formats import Message, Tool, opens_thinking, render, tools_as_json
+from ooospec.formats import Message, Tool, check_tools, opens_thinking, render, tools_as_json
 from ooospec.kv import PrefixCache
 from ooospec.run import DEFAULT_MAX_TOKENS, Delta, Generation, Method, Request, Run, step_together
 from ooospec.sampling import SamplingParams
@@ -145,6 +145,7 @@ class Engine:
         PromptTooLong.
         """
         known = tools_as_json(tools)
+        check_tools(known)
         if prompt is None:
             prompt = self.prompt(messages, known)
         assert self.tokens is not None  # prompt() needs a tokenizer too
@@ -237,6 +238,8 @@ class Engine:
             params = SamplingParams(**sampling).seeded()
         except TypeError as error:
             raise InvalidRequest(f"sampling: {error}") from error
+        if not isinstance(rest.get("tenant", ""), str):
+            raise InvalidRequest(f"tenant: expected text, got {rest['tenant']!r:.80}")
         if params.stop and self.tokens is None:
             raise InvalidRequest(
                 "stop: expected a backend with a tokenizer for stop strings, got none"

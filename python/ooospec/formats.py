@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,8 @@ Tool = dict[str, Any]
 def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> str:
     """Returns the prompt that the tokenizer's chat template makes of a dialogue.
 
-    Raises InvalidRequest for messages that are not valid, or where there is no chat template.
+    Raises InvalidRequest for messages that are not valid or not Unicode, or where there is no chat
+    template.
     """
     import jinja2
 
@@ -33,9 +34,23 @@ def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> s
             add_generation_prompt=True,
             tokenize=False,
         )
-    except (jinja2.TemplateError, TypeError) as error:
+    except InvalidRequest:
+        raise
+    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"messages: the chat template refused them: {error}") from error
-    return str(text)
+    return unicode(str(text), "messages")
+
+
+def unicode(text: str, name: str) -> str:
+    """Returns `text`. Raises InvalidRequest where it has half of a surrogate pair: no bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"{name}: expected Unicode text, got half of a surrogate pair, "
+            f"{text[error.start : error.end]!r:.20}"
+        ) from error
+    return text
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -49,7 +64,7 @@ def normalise_messages(messages: Seq[Message]) -> list[Message]:
     Arguments that are no JSON object are kept as they are. Raises InvalidRequest; `messages` is not
     changed.
     """
-    if isinstance(messages, str | bytes | dict) or not messages:
+    if isinstance(messages, str | bytes) or not isinstance(messages, Seq) or not messages:
         got = "none" if not messages else type(messages).__name__
         raise InvalidRequest(f"messages: expected a list of at least one message, got {got}")
     result = []
@@ -66,7 +81,7 @@ def normalise_messages(messages: Seq[Message]) -> list[Message]:
             message["content"] = _join_parts(content, i)
         elif not isinstance(content, str):
             raise InvalidRequest(f"messages[{i}].content: expected text, got {content!r:.80}")
-        for call in message.get("tool_calls") or []:
+        for call in _list_of_calls(message.get("tool_calls") or [], i):
             function = call.get("function") if isinstance(call, dict) else None
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
                 raise InvalidRequest(
@@ -79,6 +94,12 @@ def normalise_messages(messages: Seq[Message]) -> list[Message]:
     return result
 
 
+def _list_of_calls(calls: Any, i: int) -> list[Any]:
+    if not isinstance(calls, list):
+        raise InvalidRequest(f"messages[{i}].tool_calls: expected a list, got {calls!r:.80}")
+    return calls
+
+
 def tools_as_json(tools: Seq[Tool | Callable[..., Any]] | None) -> list[Tool] | None:
     """Returns tools as OpenAI JSON; typed Python functions become it by types and docstring.
 
@@ -87,7 +108,7 @@ def tools_as_json(tools: Seq[Tool | Callable[..., Any]] | None) -> list[Tool] | 
     """
     if tools is None:
         return None
-    if isinstance(tools, str | bytes | dict):
+    if isinstance(tools, str | bytes | dict) or not isinstance(tools, Iterable):
         raise InvalidRequest(f"tools: expected a list, got {type(tools).__name__}")
     return [_tool_as_json(tool, i) for i, tool in enumerate(tools)] or None
 
@@ -102,7 +123,13 @@ def _tool_as_json(tool: Tool | Callable[..., Any], i: int) -> Tool:
 
         try:
             return dict(get_json_schema(tool))
-        except (DocstringParsingException, TypeHintParsingException) as error:
+        except (
+            DocstringParsingException,
+            TypeHintParsingException,
+            NameError,  # a type that is not there
+            TypeError,
+            ValueError,  # no signature
+        ) as error:
             raise InvalidRequest(f"tools[{i}]: {error}") from error
     if isinstance(tool, dict) and "function" not in tool and "name" in tool:
         tool = {"type": "function", "function": tool}
@@ -140,6 +167,14 @@ def tool_set(tools: Seq[Tool]) -> _C.ToolSet:
 @lru_cache(maxsize=256)
 def _parse_tools(tools_json: str) -> _C.ToolSet:
     return _C.ToolSet(tools_json)
+
+
+def check_tools(tools: Seq[Tool] | None) -> None:
+    """Raises InvalidRequest for tools that are no JSON, or whose names or parameters are none."""
+    try:
+        tool_set(tools or [])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"tools: {str(error).removeprefix('tools: ')}") from error
 
 
 def answer_calls(text: str, tools: Seq[Tool] | None) -> list[dict[str, Any]]:
@@ -180,7 +215,7 @@ def _decode_arguments(arguments: Any) -> Any:
     if isinstance(arguments, str):
         try:
             decoded = json.loads(arguments)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # no JSON, or none that Python reads
             return arguments
         return decoded if isinstance(decoded, dict) else arguments
     return arguments

@@ -325,7 +325,7 @@ class PrefixCache:
 
     def _keys(self, tokens: Seq[int], tenant: str) -> Iterator[bytes]:
         """Yields a key for each whole chunk of `tokens`, standing for all tokens up to its end."""
-        key = hashlib.blake2b(tenant.encode(), digest_size=32).digest()
+        key = hashlib.blake2b(tenant.encode(errors="surrogatepass"), digest_size=32).digest()
         for start in range(0, len(tokens) - self.chunk + 1, self.chunk):
             chunk = np.asarray(tokens[start : start + self.chunk], dtype=np.int64)
             key = hashlib.blake2b(key + chunk.tobytes(), digest_size=32).digest()

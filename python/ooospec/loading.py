@@ -275,7 +275,13 @@ def load(
         cost_model=cost_model,
         progress=progress,
     )
-    return Engine(model, methods=drafting.methods(), drafting=drafting, config=config, tokens=table)
+    methods = drafting.methods()
+    try:
+        return Engine(model, methods=methods, drafting=drafting, config=config, tokens=table)
+    except BaseException:  # no room for its cache, say
+        if isinstance(sidecar, str):
+            drafting.close()
+        raise
 
 
 def load_drafting(
@@ -301,22 +307,6 @@ def load_drafting(
     from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
     if model.tokenizer is None:
         raise ValueError("target: expected a model with its tokenizer, got one without")
-    running: Sidecar | None = None
-    if is_address(sidecar):
-        running = RemoteSidecar(SidecarConfig(sidecar, wave=wave))
-    elif isinstance(sidecar, str):
-        running = open_sidecar(
-            SidecarConfig(
-                sidecar,
-                adapter=adapter,
-                placement=placement,
-                wave=wave,
-                device=sidecar_device or device,
-                dtype=sidecar_dtype or dtype,
-            )
-        )
-    elif sidecar is not None:
-        running = sidecar
     table = TokenTable(model.tokenizer)
     drafts: DraftModel | None = None
     if draft_model is not None:
@@ -334,9 +324,27 @@ def load_drafting(
     text = target_text(
         model.tokenizer, table=table, end_token=end_token(model), num_ids=model.decodable
     )
+    store = DraftStore(text, corpus=corpus)
+    # What can fail is done: a sidecar that nobody would close is not started.
+    running: Sidecar | None = None
+    if is_address(sidecar):
+        running = RemoteSidecar(SidecarConfig(sidecar, wave=wave))
+    elif isinstance(sidecar, str):
+        running = open_sidecar(
+            SidecarConfig(
+                sidecar,
+                adapter=adapter,
+                placement=placement,
+                wave=wave,
+                device=sidecar_device or device,
+                dtype=sidecar_dtype or dtype,
+            )
+        )
+    elif sidecar is not None:
+        running = sidecar
     drafting = Drafting(
         text,
-        DraftStore(text, corpus=corpus),
+        store,
         costs=costs,
         sources=from_outside,
         router=None if running is None else HintRouter(running),

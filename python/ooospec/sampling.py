@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 
 import torch
 
@@ -24,7 +25,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _NUM_BITS = 40
-_TOO_MANY = 1 << 31  # for the core
+_MOST = (1 << 31) - 1  # that the core can hold
 # -log(-log u) over u = (h + 0.5) / 2^40, h in [0, 2^40): the noise lies between these.
 _NOISE_MAX = -math.log(-math.log1p(-0.5 * 2.0**-_NUM_BITS))
 _NOISE_MIN = -math.log(-math.log(0.5 * 2.0**-_NUM_BITS))
@@ -57,23 +58,36 @@ class SamplingParams:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
-        object.__setattr__(self, "stop", tuple(self.stop))
-        _require(
-            "temperature", self.temperature, 0 <= self.temperature < math.inf, "a number from 0 on"
+        if isinstance(self.stop, Iterable):
+            object.__setattr__(self, "stop", tuple(self.stop))
+        strings = isinstance(self.stop, tuple) and all(
+            isinstance(text, str) and text for text in self.stop
         )
-        _require("top_k", self.top_k, 0 <= self.top_k < _TOO_MANY, "0 (off) to 2147483647")
-        _require("top_p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and up to 1")
-        _require("choice", self.choice, self.choice >= 0, "an integer from 0 on")
-        _require("min_tokens", self.min_tokens, 0 <= self.min_tokens < _TOO_MANY, "0 to 2147483647")
-        enough = self.max_tokens is None or self.max_tokens >= 1
+        _require("stop", self.stop, strings, "strings that are not empty")
+        warm = isinstance(self.temperature, Real) and 0 <= self.temperature < math.inf
+        _require("temperature", self.temperature, warm, "a number from 0 on")
+        _require("top_k", self.top_k, _is_count(self.top_k, highest=_MOST), "0 (off) to 2147483647")
+        share = isinstance(self.top_p, Real) and 0 < self.top_p <= 1
+        _require("top_p", self.top_p, share, "a number above 0 and up to 1")
+        _require("choice", self.choice, _is_count(self.choice), "an integer from 0 on")
+        _require(
+            "min_tokens",
+            self.min_tokens,
+            _is_count(self.min_tokens, highest=_MOST),
+            "0 to 2147483647",
+        )
+        enough = self.max_tokens is None or _is_count(self.max_tokens, 1)
         _require("max_tokens", self.max_tokens, enough, "an integer from 1 on")
         _require("seed", self.seed, self.seed is None or isinstance(self.seed, int), "an integer")
-        strings = all(isinstance(text, str) and text for text in self.stop)
-        _require("stop", self.stop, strings, "strings that are not empty")
 
     def seeded(self) -> SamplingParams:
         """Returns these parameters with a seed: their own, or one drawn from the system."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
+
+
+def _is_count(value: object, lowest: int = 0, highest: float = math.inf) -> bool:
+    """Returns whether `value` is an integer from `lowest` to `highest`."""
+    return isinstance(value, Integral) and lowest <= int(value) <= highest
 
 
 def _require(name: str, value: object, valid: bool, expected: str) -> None:

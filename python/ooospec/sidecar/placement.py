@@ -265,7 +265,7 @@ class _Link:
         while (message := self._outbox.get()) is not None:
             try:
                 line = json.dumps(message).encode() + b"\n"
-            except (TypeError, ValueError) as error:  # messages or tools of a request are no JSON
+            except (TypeError, ValueError, RecursionError) as error:  # a request that is no JSON
                 report = WaveReport(message[1]["request_id"], outcome=f"failed: {error}")
                 self._sidecar._hear_report(report)
                 continue
