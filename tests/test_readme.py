@@ -118,6 +118,8 @@ NUMBERS = [
     ("host", "propose + commit, without the tokenizer", "p99", "and {:.0f} us"),
     ("host", "tokenizer", "p50", "beside {:.1f} us of tokenising"),
     ("host", "prepare, while the target verifies", "p50", "{:.0f} us more are spent"),
+    ("vllm", "ooospec, perfect hints", "rate of the calls", "API-Bank: {:.1f} tokens a step"),
+    ("vllm", "ngram", "rate of the calls", "own n-gram proposer {:.2f}, and the same tokens"),
     ("hint_path", "tcp, loopback", "p50", "takes {:.0f} us from ring to ring"),
     ("hint_ring", "push + pop, clock included", "p50", "{:.2f} us (`bench/results/hint_ring.csv`)"),
 ]

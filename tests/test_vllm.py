@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import gc
 import json
+import time
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ooospec.bench.sidecars import RecordedListener
+from ooospec.integrations.vllm import register
 from ooospec.integrations.vllm.arrival import Arrivals
 from ooospec.integrations.vllm.note import KEY
 from tiny_models import tiny_model, tiny_tokenizer
@@ -46,6 +49,7 @@ def run(folder: Path, prompts: list[Any], batch: int, **options: Any) -> tuple[A
     from vllm import LLM, SamplingParams
 
     extra = options.pop("extra_args", [None] * len(prompts))
+    sidecar = options.pop("sidecar", None)
     llm = LLM(
         model=str(folder),
         enforce_eager=True,
@@ -56,10 +60,16 @@ def run(folder: Path, prompts: list[Any], batch: int, **options: Any) -> tuple[A
         disable_log_stats=False,
         **options,
     )
-    params = [
-        SamplingParams(temperature=0, max_tokens=60, extra_args=one, ignore_eos="eos" in options)
-        for one in extra
-    ]
+    if sidecar is not None:
+        arrivals, listener = sidecar
+        # The first request of a session comes too late for its own hints.
+        first = SamplingParams(temperature=0, max_tokens=4, extra_args=noted(arrivals)[0])
+        llm.generate([{"prompt_token_ids": prompts[0]}], first, use_tqdm=False)
+        num_asked = listener.num_asked
+        extra = noted(arrivals)
+        while listener.num_asked < num_asked + len(extra):
+            time.sleep(0.01)
+    params = [SamplingParams(temperature=0, max_tokens=60, extra_args=one) for one in extra]
     asked: Any = [{"prompt_token_ids": prompt} for prompt in prompts]
     answers = llm.generate(asked, params, use_tqdm=False)
     ids = [list(answer.outputs[0].token_ids) for answer in answers]
@@ -71,6 +81,13 @@ def run(folder: Path, prompts: list[Any], batch: int, **options: Any) -> tuple[A
     del llm
     gc.collect()
     return ids, counts
+
+
+def test_vllm_finds_the_plugin() -> None:
+    (found,) = [
+        point for point in entry_points(group="vllm.general_plugins") if point.name == "ooospec"
+    ]
+    assert found.load() is register
 
 
 def drafting(**settings: Any) -> dict[str, Any]:
@@ -131,13 +148,8 @@ def test_calls_are_drafted_with_and_without_hints(caller: Path, batch: int) -> N
     assert counts["accepted_tokens"] > 40
     listener = RecordedListener(lambda messages: CALLS)
     arrivals = Arrivals(listener.address)
-    hinted, with_hints = run(
-        caller,
-        prompts,
-        batch,
-        **drafting(sidecar=listener.address),
-        extra_args=noted(arrivals),
-    )
+    settings = drafting(sidecar=listener.address)
+    hinted, with_hints = run(caller, prompts, batch, **settings, sidecar=(arrivals, listener))
     assert hinted == expected
     assert with_hints["accepted_tokens"] > 40
     arrivals.close()
