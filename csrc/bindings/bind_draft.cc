@@ -6,6 +6,7 @@
 #include "bindings/bindings.h"
 #include "draft/byte_bpe.h"
 #include "draft/drafter.h"
+#include "draft/slot_branch.h"
 
 namespace py = pybind11;
 
@@ -87,11 +88,36 @@ void bind_draft(py::module_& module) {
       .def_property_readonly("styles", &DraftMemory::styles)
       .def_property_readonly("bytes", &DraftMemory::bytes);
 
+  py::class_<SlotBranch> branch(module, "SlotBranch");
+  py::enum_<SlotBranch::State>(branch, "State")
+      .value("OPEN", SlotBranch::State::kOpen)
+      .value("DONE", SlotBranch::State::kDone)
+      .value("FAILED", SlotBranch::State::kFailed);
+  branch.attr("MAX_TOKENS") = SlotBranch::kMaxTokens;
+  branch.def_property_readonly("call", [](const SlotBranch& self) { return self.place().call; })
+      .def_property_readonly("tool", [](const SlotBranch& self) { return self.place().tool; })
+      .def_property_readonly("parameter",
+                             [](const SlotBranch& self) { return self.place().parameter; })
+      .def_property_readonly("num_tokens",
+                             [](const SlotBranch& self) { return self.place().num_tokens; })
+      .def_property_readonly(
+          "fed",
+          [](const SlotBranch& self) { return Tokens(self.fed().begin(), self.fed().end()); })
+      .def_property_readonly("state", &SlotBranch::state)
+      .def_property_readonly("value", [](const SlotBranch& self) { return self.value(); })
+      .def("offer_hint", &SlotBranch::offer_hint, py::arg("json"))
+      .def("propose", &SlotBranch::propose, py::arg("budget"),
+           py::return_value_policy::reference_internal)
+      .def(
+          "commit", [](SlotBranch& self, const Tokens& tokens) { return self.commit(tokens); },
+          py::arg("tokens"));
+
   py::class_<Drafter>(module, "Drafter")
       .def(py::init([](std::shared_ptr<Vocab> vocab, std::shared_ptr<ToolSet> tools,
                        std::shared_ptr<DraftMemory> memory, const py::object& encode, bool schema,
                        bool hint, bool span, bool lookup, bool retrieval, bool recycler,
-                       bool recycler_tree, bool learn, bool thinking, TokenId end_token) {
+                       bool recycler_tree, bool learn, bool branches, bool thinking,
+                       TokenId end_token) {
              const DrafterOptions options{.schema = schema,
                                           .hint = hint,
                                           .span = span,
@@ -100,6 +126,7 @@ void bind_draft(py::module_& module) {
                                           .recycler = recycler,
                                           .recycler_tree = recycler_tree,
                                           .learn = learn,
+                                          .branches = branches,
                                           .thinking = thinking,
                                           .end_token = end_token};
              return std::make_unique<Drafter>(std::move(vocab), std::move(tools), std::move(memory),
@@ -108,8 +135,8 @@ void bind_draft(py::module_& module) {
            py::arg("vocab"), py::arg("tools"), py::arg("memory"), py::arg("encode"), py::kw_only(),
            py::arg("schema") = true, py::arg("hint") = true, py::arg("span") = true,
            py::arg("lookup") = true, py::arg("retrieval") = true, py::arg("recycler") = true,
-           py::arg("recycler_tree") = false, py::arg("learn") = true, py::arg("thinking") = false,
-           py::arg("end_token") = -1)
+           py::arg("recycler_tree") = false, py::arg("learn") = true, py::arg("branches") = false,
+           py::arg("thinking") = false, py::arg("end_token") = -1)
       .def(
           "begin",
           [](Drafter& drafter, const Tokens& prompt, std::size_t num_opening) {
@@ -141,6 +168,22 @@ void bind_draft(py::module_& module) {
           py::arg("top8"))
       .def("prepare", &Drafter::prepare)
       .def("finish", &Drafter::finish)
+      .def_property_readonly("head",
+                             [](const Drafter& drafter) -> std::optional<std::pair<int, int>> {
+                               const auto head = drafter.head();
+                               if (!head) return std::nullopt;
+                               return std::pair(head->call, head->tool);
+                             })
+      .def("take_value", &Drafter::take_value, py::arg("branch"))
+      .def_property_readonly("open_parameters", &Drafter::open_parameters)
+      .def(
+          "awaits",
+          [](const Drafter& drafter, const SlotBranch& branch) {
+            const auto& place = branch.place();
+            return drafter.awaits({place.call, place.tool}, place.parameter);
+          },
+          py::arg("branch"))
+      .def("branch", &Drafter::branch, py::arg("parameter"))
       .def_property_readonly("reader", &Drafter::reader,
                              py::return_value_policy::reference_internal)
       .def_property_readonly("main_path",

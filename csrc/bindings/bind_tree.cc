@@ -139,6 +139,18 @@ void bind_draft_rows(py::module_& module) {
             return rows;
           },
           "tree"_a, "root"_a, "num_tokens"_a, "max_nodes"_a, "max_depth"_a)
+      .def_static(
+          "behind",
+          [](const std::vector<TokenId>& given, const DraftTree& tree) {
+            OOOSPEC_REQUIRE(
+                given.size() + static_cast<std::size_t>(tree.size()) <= DraftRows::kMaxRows,
+                "rows: expected at most ", DraftRows::kMaxRows, ", got ", given.size(),
+                " and a tree of ", tree.size());
+            auto rows = std::make_unique<DraftRows>();
+            rows->take_behind(given, tree);
+            return rows;
+          },
+          "given"_a, "tree"_a)
       .def("__len__", [](const DraftRows& rows) { return rows.size; })
       .def(
           "sources_of",

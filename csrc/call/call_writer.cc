@@ -17,20 +17,41 @@ std::uint32_t slot_key(int tool_idx, int parameter_idx) {
 
 bool before(const Slots::Entry& entry, std::uint32_t key) { return entry.key < key; }
 
+bool parse(Slots::Entry& entry, int tool_idx, int parameter_idx, std::string_view json) {
+  const bool in_range =
+      tool_idx >= 0 && tool_idx <= 0xFFFF && parameter_idx >= 0 && parameter_idx <= 0xFFFF;
+  if (!in_range || !JsonValue::try_parse(json, entry.value)) return false;
+  entry.key = slot_key(tool_idx, parameter_idx);
+  return true;
+}
+
 }  // namespace
 
 bool Slots::set(int tool_idx, int parameter_idx, std::string_view json) {
-  const bool in_range =
-      tool_idx >= 0 && tool_idx <= 0xFFFF && parameter_idx >= 0 && parameter_idx <= 0xFFFF;
-  JsonValue value;
-  if (!in_range || !JsonValue::try_parse(json, value)) return false;
-  const std::uint32_t key = slot_key(tool_idx, parameter_idx);
-  const auto at = std::lower_bound(values_.begin(), values_.end(), key, before);
-  if (at != values_.end() && at->key == key) {
-    at->value = std::move(value);
-  } else {
-    values_.insert(at, Entry{key, std::move(value)});
+  Entry entry;
+  return parse(entry, tool_idx, parameter_idx, json) && put(std::move(entry));
+}
+
+bool Slots::set_own(int tool_idx, int parameter_idx, std::string_view json, bool begun) {
+  Entry entry;
+  entry.is_own = true;
+  entry.is_written = false;
+  if (!parse(entry, tool_idx, parameter_idx, json)) return false;
+  const JsonValue* said = begun ? find(tool_idx, parameter_idx) : nullptr;
+  const bool goes_on = said != nullptr && said->kind() == JsonKind::kString &&
+                       said->text(0).starts_with(entry.value.text(0));
+  return !goes_on && put(std::move(entry));
+}
+
+bool Slots::put(Entry entry) {
+  const auto at = std::lower_bound(values_.begin(), values_.end(), entry.key, before);
+  if (at == values_.end() || at->key != entry.key) {
+    values_.insert(at, std::move(entry));
+    return true;
   }
+  if (at->is_own && !entry.is_own) return false;
+  if (entry.is_own) entry.is_written = at->is_written;
+  *at = std::move(entry);
   return true;
 }
 
@@ -58,6 +79,7 @@ void Slots::clear() {
 struct CallWriter::Scratch {
   Pen pen;
   std::vector<TextPath> spare;  // paths that were not needed: their buffers are warm
+  TextPath key;
 };
 
 CallWriter::CallWriter() : scratch_(std::make_unique<Scratch>()) {}
@@ -69,7 +91,7 @@ void CallWriter::set_spans(RequestSpans* spans) { scratch_->pen.set_spans(spans)
 
 void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> styles,
                           std::span<const Slots> slots, int max_paths, std::vector<TextPath>& out,
-                          std::size_t max_bytes) {
+                          std::size_t max_bytes, bool one_value) {
   OOOSPEC_REQUIRE(max_paths >= 1, "call writer: expected max_paths >= 1, got ", max_paths);
   Pen& pen = scratch_->pen;
   std::vector<TextPath>& spare = scratch_->spare;
@@ -83,6 +105,7 @@ void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> 
     }
     return out[num_paths];
   };
+  pen.set_one_value(one_value);
   if (pen.begin(reader, styles, slots, max_bytes, max_paths - 1)) {
     pen.write_main(next_path());
     if (!out[0].pieces.empty()) ++num_paths;
@@ -95,6 +118,17 @@ void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> 
     }
   }
   for (; out.size() > num_paths; out.pop_back()) spare.push_back(std::move(out.back()));
+}
+
+bool CallWriter::write_key(const CallReader& reader, std::span<const StyleGuess> styles,
+                           int parameter, std::string& out) {
+  Pen& pen = scratch_->pen;
+  TextPath& path = scratch_->key;
+  out.clear();
+  if (!pen.begin(reader, styles, {}, ~std::size_t{0}, 0)) return false;
+  if (!pen.write_key(parameter, path)) return false;
+  out = path.text;
+  return true;
 }
 
 std::string render_calls(std::span<const RenderedCall> calls, const CallStyle& style) {

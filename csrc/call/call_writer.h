@@ -22,8 +22,10 @@ namespace ooospec {
 class Slots {
  public:
   struct Entry {
-    std::uint32_t key;  // tool << 16 | parameter
+    std::uint32_t key = 0;  // tool << 16 | parameter
     JsonValue value;
+    bool is_written = true;  // else it is not said whether the parameter is written at all
+    bool is_own = false;     // the target itself said so
     int parameter() const { return static_cast<int>(key & 0xFFFFu); }
   };
   static constexpr int kUnknown = -1;
@@ -34,7 +36,12 @@ class Slots {
 
   // Sets what was said of a parameter: compact JSON, `null` for "left out". Returns false, and
   // keeps what was there, for what is not JSON. A later value replaces an earlier one.
+  // Where the target itself has said the value, that stays, and the answer is false too.
   bool set(int tool_idx, int parameter_idx, std::string_view json);
+
+  // Sets what the target itself would write if it wrote the parameter. Returns false likewise.
+  // begun: it is a string, and more may come; a hint that goes on so stays
+  bool set_own(int tool_idx, int parameter_idx, std::string_view json, bool begun = false);
 
   // Returns the value, or null if nothing was said. O(log values).
   const JsonValue* find(int tool_idx, int parameter_idx) const;
@@ -47,6 +54,8 @@ class Slots {
   void clear();
 
  private:
+  bool put(Entry entry);
+
   std::vector<Entry> values_;  // sorted by key
 };
 
@@ -95,11 +104,18 @@ class CallWriter {
   //   styles: guesses, likeliest first; what the reader has seen goes before them; empty:
   //   usual_styles() slots: by number of the call in the answer; may be empty max_paths: >= 1
   //   max_bytes: a path ends at the first piece that passes this length
+  //   one_value: a path ends with the value of a parameter that it begins in or with
   // Raises std::invalid_argument for max_paths < 1. Cost: see bench/bench_host.py; independent of
   // the number of tools.
   void write_on(const CallReader& reader, std::span<const StyleGuess> styles,
                 std::span<const Slots> slots, int max_paths, std::vector<TextPath>& out,
-                std::size_t max_bytes = 4096);
+                std::size_t max_bytes = 4096, bool one_value = false);
+
+  // Writes the key of a parameter, and what stands around it up to its value, as the first or next
+  // member of the arguments that `reader` stands in: `"p": `. Returns false, and leaves `out`
+  // empty, where it stands elsewhere or there is no such parameter.
+  bool write_key(const CallReader& reader, std::span<const StyleGuess> styles, int parameter,
+                 std::string& out);
 
  private:
   struct Scratch;

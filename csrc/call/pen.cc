@@ -88,7 +88,7 @@ PenState& PenState::operator=(const PenState& other) {
 
 // --- paths ---
 
-void Pen::write_main(TextPath& path) {
+void Pen::start_path(TextPath& path) {
   path.text.clear();
   path.pieces.clear();
   path.shared = 0;
@@ -98,6 +98,18 @@ void Pen::write_main(TextPath& path) {
   path_end_ = max_bytes_;
   s_ = start_;
   reach_ = 1;
+}
+
+bool Pen::write_key(int parameter, TextPath& path) {
+  start_path(path);
+  if (s_.depth != 2 || s_.stage != Stage::kMember || !s_.begun().empty()) return false;
+  if (parameter < 0 || parameter >= members(s_.top()).size) return false;
+  apply({OptionKind::kKey, Source::kSchema, 1.0f, parameter});
+  return true;
+}
+
+void Pen::write_main(TextPath& path) {
+  start_path(path);
   num_branches_ = 0;
   least_reach_ = 0;
   recording_ = max_branches_ > 0;
@@ -181,7 +193,7 @@ void Pen::remember(const Option& option) {
 }
 
 void Pen::run(const Option* forced) {
-  while (s_.stage != Stage::kDone && path_->text.size() < path_end_) {
+  while (s_.stage != Stage::kDone && path_->text.size() < path_end_ && !has_value()) {
     if (forced != nullptr) {
       apply(*forced);
       forced = nullptr;

@@ -149,6 +149,13 @@ class Pen {
   // Writes the likeliest continuation.
   void write_main(TextPath& path);
 
+  // Writes member `parameter` of the arguments, up to its value. Returns false where the pen does
+  // not stand between members of them, or there is no such parameter.
+  bool write_key(int parameter, TextPath& path);
+
+  // Paths end with the value that they begin in or with.
+  void set_one_value(bool one_value) { one_value_ = one_value; }
+
   // Branches of the latest write_main(), likeliest first.
   std::size_t num_branches() const { return num_branches_; }
 
@@ -162,6 +169,8 @@ class Pen {
  private:
   // pen.cc: decisions, emitting
   void run(const Option* forced);
+  void start_path(TextPath& path);
+  bool has_value() const { return one_value_ && s_.stage == Stage::kMember && s_.depth == 2; }
   void gather();
   void apply(const Option& option);
   void remember(const Option& option);
@@ -252,6 +261,7 @@ class Pen {
   std::span<const JsonValue> whole_arguments_;
   std::size_t max_bytes_ = 0;
   std::size_t path_end_ = 0;  // a path ends at the first piece that passes it
+  bool one_value_ = false;    // or with the first value of the arguments
 
   std::array<const CallStyle*, kMaxPenStyles> styles_{};  // likeliest first
   std::array<float, kMaxPenStyles> style_weight_{};

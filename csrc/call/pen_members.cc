@@ -166,6 +166,10 @@ void Pen::list_parameters(Members& out, const PenFrame& frame) {
     if (said == nullptr && !slots->ended) continue;
     const SchemaNode& node = tools_->node(member.node);
     const bool left_out = said == nullptr || said->kind() == JsonKind::kNull;
+    if (said != nullptr && !entry->is_written) {
+      if (!left_out) member.said = {said, 0};
+      continue;
+    }
     const bool null = left_out && member.required && said != nullptr && node.types != kAnyType &&
                       (node.types & kNullBit) != 0;
     if (!left_out || null) member.said = {said, 0};

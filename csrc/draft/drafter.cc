@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "draft/slot_branch.h"
+
 namespace ooospec {
 
 namespace {
@@ -45,6 +47,7 @@ constexpr std::size_t kMaxCalls = 16;
 constexpr int kMaxFirstTokens = 4;  // that prepare() rehearses,
 constexpr int kMaxEnds = 2;         // and nodes of the tree
 constexpr std::size_t kTextIndexBytes = 16U << 20;
+constexpr std::size_t kMaxTextBytes = 4096;  // of a drafted text
 
 // A tree of successors by their ranks, of fixed shape (Token Recycling, Luo et al. 2024, section
 // 3.2): the most likely nodes by kRankClaims. Node 0 is the root; parents come before children.
@@ -89,6 +92,7 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
       options_(options),
       tokenizer_(vocab_, std::move(encode)),
       reader_(tools_, options.thinking),
+      writer_(std::make_shared<CallWriter>()),
       styles_(memory_->styles()),
       calibration_(memory_->calibration()),
       reader_ahead_(reader_),
@@ -117,8 +121,8 @@ void Drafter::begin(std::span<const TokenId> prompt, std::size_t num_opening) {
 
 void Drafter::read_request(std::string_view text) {
   if (!options_.span || !options_.schema || tools_->size() == 0) return;
-  spans_ = std::make_unique<RequestSpans>(tools_, text);
-  writer_.set_spans(spans_.get());
+  spans_ = std::make_shared<RequestSpans>(tools_, text);
+  writer_->set_spans(spans_.get());
 }
 
 bool Drafter::offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text) {
@@ -229,7 +233,7 @@ void Drafter::label_text(const TextPath& text, Proposal& proposal) const {
 // tokenizer's memory.
 void Drafter::write_texts(const CallReader& reader, TokenPath& main) {
   const int max_paths = 1 + std::max(budget_ - kMainNodes, 0) / kNodesPerBranch;
-  writer_.write_on(reader, styles_, slots_, max_paths, texts_);
+  writer_->write_on(reader, styles_, slots_, max_paths, texts_, kMaxTextBytes, one_value_);
   main.clear();
   if (texts_.empty()) return;
   tokenizer_.tokenise(texts_[0].text, main);
@@ -546,8 +550,128 @@ void Drafter::commit(std::span<const TokenId> tokens) {
 }
 
 void Drafter::follow(TokenId token) {
+  const std::string_view bytes = vocab_->bytes(token);
+  const bool may_fork = options_.branches && may_open_arguments(bytes);
+  if (may_fork) fork_ = Fork{reader_, token, tokenizer_.num_tokens(), memory_cursor_, {}};
   tokenizer_.commit(token);
-  if (options_.schema) reader_.feed(vocab_->bytes(token));
+  if (options_.schema) reader_.feed(bytes);
+  if (!may_fork) return;
+  fork_->head = {static_cast<int>(reader_.calls().size()), reader_.tool()};
+  const bool opened = reader_.frames().size() > 1 && reader_.tool() >= 0 &&
+                      reader_.frames()[1].level == Level::kArguments;
+  if (!opened) fork_.reset();
+}
+
+bool Drafter::may_open_arguments(std::string_view bytes) const {
+  return reader_.in_call() && reader_.frames().size() == 1 && reader_.has_name() &&
+         !reader_.has_arguments() && bytes.find('{') != std::string_view::npos;
+}
+
+bool Drafter::take_value(const SlotBranch& branch) {
+  const auto& place = branch.place();
+  const auto call = static_cast<std::size_t>(place.call);
+  if (branch.value().empty() || call >= kMaxCalls) return false;
+  if (slots_.size() <= call) slots_.resize(call + 1);
+  const bool done = branch.state() == SlotBranch::State::kDone;
+  return slots_[call].set_own(place.tool, place.parameter, branch.value(), !done);
+}
+
+std::optional<Drafter::Head> Drafter::head() const {
+  if (!fork_ || !reader_.in_call()) return std::nullopt;
+  if (fork_->head.call != static_cast<int>(reader_.calls().size())) return std::nullopt;
+  return fork_->head;
+}
+
+bool Drafter::awaits(const Head& of, int parameter) const {
+  if (head() != of || reader_.frames().size() < 2) return false;
+  const Frame& arguments = reader_.frames()[1];
+  const std::size_t end =
+      reader_.frames().size() > 2 ? reader_.frames()[2].first_key : reader_.keys().size();
+  const auto written =
+      std::span(reader_.keys()).subspan(arguments.first_key, end - arguments.first_key);
+  for (const WrittenKey& key : written) {
+    if (key.property != parameter) continue;
+    const Spot spot = reader_.spot();
+    const bool complete = spot == Spot::kAfterValue || spot == Spot::kNextKey || spot == Spot::kKey;
+    return arguments.property == parameter && (reader_.frames().size() > 2 || !complete);
+  }
+  return true;
+}
+
+std::vector<int> Drafter::open_parameters() const {
+  std::vector<int> found;
+  const auto of = head();
+  if (!of) return found;
+  const auto parameters = tools_->parameters(of->tool);
+  const auto call = static_cast<std::size_t>(of->call);
+  const Slots* slots = call < slots_.size() ? &slots_[call] : nullptr;
+  for (const bool required : {true, false}) {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const int parameter = static_cast<int>(i);
+      if (parameters[i].required != required || !awaits(*of, parameter)) continue;
+      if (slots != nullptr && !required) {
+        const JsonValue* said = slots->find(of->tool, parameter);
+        const bool ended = slots->ended && slots->tool == of->tool;
+        if (said != nullptr ? said->kind() == JsonKind::kNull : ended) continue;
+      }
+      found.push_back(parameter);
+    }
+  }
+  return found;
+}
+
+// A drafter that has read as far as the fork.
+Drafter::Drafter(const Drafter& trunk, const Fork& fork)
+    : vocab_(trunk.vocab_),
+      tools_(trunk.tools_),
+      memory_(trunk.memory_),
+      options_(trunk.options_),
+      tokenizer_(trunk.tokenizer_.first(fork.num_tokens)),
+      reader_(fork.reader),
+      spans_(trunk.spans_),
+      writer_(trunk.writer_),
+      one_value_(true),
+      styles_(trunk.styles_),
+      slots_(trunk.slots_),
+      calibration_(trunk.calibration_),
+      reader_ahead_(reader_),
+      text_(SuffixIndex::kMinBytes),
+      memory_cursor_(fork.memory_cursor),
+      continuations_(kMaxContinuations) {
+  options_.lookup = options_.recycler = options_.recycler_tree = options_.learn = false;
+  options_.branches = false;
+}
+
+std::unique_ptr<SlotBranch> Drafter::branch(int parameter) {
+  OOOSPEC_REQUIRE(head().has_value(), "branch: expected a call under way, got none");
+  const Head& head = fork_->head;
+  const auto parameters = tools_->parameters(head.tool);
+  if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters.size()) return nullptr;
+  CallReader reader = fork_->reader;
+  const std::string_view opening = vocab_->bytes(fork_->token);
+  std::string text;
+  for (std::size_t i = 0; i < opening.size() && reader.frames().size() < 2; ++i) {
+    reader.feed(opening.substr(i, 1));
+    text += opening[i];
+  }
+  std::string key;
+  if (!writer_->write_key(reader, styles_, parameter, key)) return nullptr;
+  text += key;
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return nullptr;
+  const SchemaNode& node = tools_->node(parameters[static_cast<std::size_t>(parameter)].node);
+  // What follows the colon may be part of its token.
+  if (node.types == kStringBit) text += '"';
+  std::unique_ptr<Drafter> drafter(new Drafter(*this, *fork_));
+  TokenPath path;
+  drafter->tokenizer_.tokenise(text, path);
+  const auto last = std::ranges::upper_bound(path.ends, static_cast<std::uint32_t>(colon));
+  if (last == path.ends.end()) return nullptr;
+  path.tokens.resize(static_cast<std::size_t>(last - path.ends.begin()) + 1);
+  drafter->commit(path.tokens);
+  const SlotBranch::Place place{head.call, head.tool, parameter, fork_->num_tokens};
+  return std::make_unique<SlotBranch>(place, std::move(path.tokens), std::move(drafter),
+                                      fork_->reader, options_.end_token);
 }
 
 void Drafter::observe_successors(std::span<const TokenId> rows) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -34,9 +35,12 @@ struct DrafterOptions {
   bool recycler = true;        // successors seen before
   bool recycler_tree = false;  // as Token Recycling draws them: a whole tree of fixed shape
   bool learn = true;           // finished answers are retrieved later on
+  bool branches = false;       // heads of calls are remembered, for branch(); needs schema
   bool thinking = false;       // the prompt ends inside <think>: no call is drafted before its end
   TokenId end_token = -1;      // drafted where the answer may end; -1: none
 };
+
+class SlotBranch;
 
 // Drafts for one request. begin() once, then rounds of propose() and commit(); offer_hint() and
 // prepare() at any time between them. Not thread-safe. A draft can be wrong in any way; only the
@@ -57,7 +61,7 @@ class Drafter {
 
   // Takes up what the sidecar said of one slot: tool and parameter are numbers in the ToolSet, text
   // is a tool name or a compact JSON value. Returns false, and changes nothing, for a slot that
-  // does not exist or a value that is not JSON.
+  // does not exist or a value that is not JSON, and for one that a branch has said already.
   bool offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text);
 
   // Adds a path of a source from outside to the next proposal. Ids outside the vocabulary cut the
@@ -93,6 +97,35 @@ class Drafter {
   // Ends the request: the answer is learnt by the memory for requests to come.
   void finish();
 
+  // Takes up what the target has written in a branch: a value, behind which no hint about that slot
+  // counts, or the beginning of one. Returns false, and changes nothing, where there is nothing, or
+  // a hint says more.
+  bool take_value(const SlotBranch& branch);
+
+  // Number and tool of a call in whose arguments the target stands, or has stood; a tool of ours.
+  struct Head {
+    int call = 0;
+    int tool = 0;
+    bool operator==(const Head&) const = default;
+  };
+
+  // Returns the head behind which branch() may leave the answer: that of the call under way; none
+  // without DrafterOptions::branches.
+  std::optional<Head> head() const;
+
+  // Returns the parameters of head() that are still to be written, as far as is known: the required
+  // ones first, in the order of the schema; none where there is no head, or hints leave them out.
+  std::vector<int> open_parameters() const;
+
+  // Whether the value of a slot may still come: its call is under way, and the value not complete.
+  bool awaits(const Head& head, int parameter) const;
+
+  // Returns a branch for the value of a parameter of head(), which must be there; null where its
+  // key cannot be written. The branch drafts as this object does, without its index of the prompt,
+  // and knows the hints of now. Cost: some ten microseconds, and the tokenizer.
+  std::unique_ptr<SlotBranch> branch(int parameter);
+
+  const Vocab& vocab() const { return *vocab_; }
   const CallReader& reader() const { return reader_; }
   const DraftTree& tree() const { return tree_; }
   // The likeliest text of the last proposal as tokens, whole: the tree may hold less of it.
@@ -119,6 +152,17 @@ class Drafter {
     void add(TokenId token, float probability, std::size_t rate, Source source);
   };
 
+  // Where a call's arguments begin.
+  struct Fork {
+    CallReader reader;           // before
+    TokenId token = -1;          // the token that opens them,
+    std::size_t num_tokens = 0;  // and so many of the answer before it
+    SuffixIndex::Cursor memory_cursor;
+    Head head;
+  };
+
+  Drafter(const Drafter& trunk, const Fork& fork);
+  bool may_open_arguments(std::string_view bytes) const;
   Proposal& next_proposal();
   void write_texts(const CallReader& reader, TokenPath& main);
   void propose_text();
@@ -145,8 +189,10 @@ class Drafter {
   DrafterOptions options_;
   PathTokenizer tokenizer_;
   CallReader reader_;
-  std::unique_ptr<RequestSpans> spans_;
-  CallWriter writer_;
+  std::shared_ptr<RequestSpans> spans_;
+  std::shared_ptr<CallWriter> writer_;  // shared with branches
+  bool one_value_ = false;              // of a branch: it ends with the value
+  std::optional<Fork> fork_;            // of the latest call
   std::vector<StyleGuess> styles_;
   std::vector<Slots> slots_;
   Calibration calibration_;

@@ -52,6 +52,14 @@ void PathTokenizer::commit(TokenId token) {
   committed_ends_.push_back(static_cast<std::uint32_t>(committed_.size()));
 }
 
+PathTokenizer PathTokenizer::first(std::size_t num_tokens) const {
+  PathTokenizer found(vocab_, encode_);
+  found.committed_ends_.assign(committed_ends_.begin(),
+                               committed_ends_.begin() + static_cast<std::ptrdiff_t>(num_tokens));
+  if (num_tokens > 0) found.committed_ = committed_.substr(0, found.committed_ends_.back());
+  return found;
+}
+
 PathTokenizer::Ahead::Ahead(PathTokenizer& tokenizer, std::span<const TokenId> tokens)
     : tokenizer_(tokenizer), num_tokens_(tokens.size()) {
   tokenizer.last_before_ = tokenizer.last_;

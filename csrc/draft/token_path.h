@@ -77,6 +77,10 @@ class PathTokenizer {
   void expect_branch(std::string_view text, std::uint32_t shared, const TokenPath& main);
   void encode_expected();
 
+  // Returns a tokenizer to which only the first `num_tokens` were committed.
+  PathTokenizer first(std::size_t num_tokens) const;
+
+  std::size_t num_tokens() const { return committed_ends_.size(); }
   std::string_view committed() const { return committed_; }
   std::uint64_t num_encodes() const { return num_encodes_; }  // calls of the tokenizer
   double encode_us() const { return encode_us_; }             // time spent in them

@@ -44,6 +44,25 @@ struct DraftRows {
     }
   }
 
+  // Takes the tree behind a chain of `given` tokens; together they are at most kMaxRows.
+  void take_behind(std::span<const TokenId> given, const DraftTree& tree) {
+    const auto num_given = static_cast<int>(given.size());
+    size = num_given + tree.size();
+    num_nodes = tree.size();
+    const std::uint64_t chain = (std::uint64_t{1} << num_given) - 1;
+    for (int row = 0; row < size; ++row) {
+      const auto node = static_cast<std::size_t>(std::max(row - num_given, 0));
+      const bool in_chain = row < num_given;
+      tokens[row] = in_chain ? given[static_cast<std::size_t>(row)] : tree.tokens()[node];
+      parents[row] = in_chain || node == 0 ? row - 1 : tree.parents()[node] + num_given;
+      depths[row] = in_chain ? row : tree.depths()[node] + num_given;
+      nodes[row] = static_cast<std::int32_t>(node);
+      sources[row] = in_chain ? 0 : static_cast<std::uint8_t>(tree.sources()[node]);
+      masks[row] =
+          in_chain ? (std::uint64_t{2} << row) - 1 : tree.masks()[node] << num_given | chain;
+    }
+  }
+
   // The used part of a column.
   template <typename T>
   std::span<const T> of(const std::array<T, kMaxRows>& column) const {

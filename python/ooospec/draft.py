@@ -119,6 +119,7 @@ class Drafter:
     num_opening: int = 0
     thinking: bool = False
     answer: list[int] = field(default_factory=list, init=False)
+    branches: list[_C.SlotBranch] = field(default_factory=list, init=False)  # that hear of hints
     _cut_noted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -131,13 +132,14 @@ class Drafter:
             self.memory or new_memory(self.text),
             self.text.encode,
             schema=method.schema,
-            hint=method.hint,
+            hint=method.hint or method.branches,
             span=method.span,
             lookup=method.lookup,
             retrieval=method.retrieval,
             recycler=method.recycler,
             recycler_tree=method.recycler_tree,
             learn=method.learns,
+            branches=method.branches,
             thinking=self.thinking,
             end_token=self.text.end_token,
         )
@@ -155,6 +157,10 @@ class Drafter:
         core: bool = self.core.offer_hint(
             record.kind, record.call, record.tool, record.parameter, record.text
         )
+        for branch in self.branches if record.kind == _C.HintKind.VALUE else ():
+            slot = branch.call, branch.tool, branch.parameter
+            if slot == (record.call, record.tool, record.parameter):
+                branch.offer_hint(record.text)
         return core
 
     def propose(self, budget: int) -> DraftTree:

@@ -179,27 +179,31 @@ class Sequence:
         self._append(list(pages))
         self.length = self.capacity
 
-    def fork(self, num_tokens: int = 0) -> Sequence:
+    def fork(self, num_tokens: int = 0, length: int | None = None) -> Sequence:
         """Returns a sequence with the same committed tokens and room for `num_tokens` in all.
+
+        length: of these tokens the first ones, if not all.
 
         Full pages are shared, the last partial one is copied; rows of the last launch are not part
         of it.
         Raises OutOfPages, leaving nothing held, if there is no room.
         """
         page_size = self.pool.page_size
-        num_full = self.length // page_size
+        length = self.length if length is None else length
+        assert 0 <= length <= self.length, f"{length} of {self.length} tokens"
+        num_full = length // page_size
         child = Sequence(self.pool)
         try:
             child.share(self.pages[:num_full])
-            child.reserve(max(num_tokens, self.length))
+            child.reserve(max(num_tokens, length))
         except OutOfPages:
             child.release()
             raise
-        if self.length % page_size:
+        if length % page_size:
             self.pool.copy_slots(
-                self.slots(child.length, self.length), child.slots(child.length, self.length)
+                self.slots(child.length, length), child.slots(child.length, length)
             )
-            child.length = self.length
+            child.length = length
         return child
 
     def keep(self, rows: Seq[int]) -> None:

@@ -24,6 +24,7 @@ from ooospec.engine import Engine, Request
 from ooospec.formats import tool_set
 from ooospec.hints import HintArrival, HintRouter
 from ooospec.methods import METHODS, Method
+from ooospec.self_branches import SelfBranches
 from ooospec.sidecar.placement import Sidecar, open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
 from ooospec.sidecar.remote import RemoteSidecar
@@ -98,14 +99,22 @@ class RequestDrafter:
     router: HintRouter | None
     clock: RoundClock | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
+    branches: SelfBranches | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.branches = SelfBranches(self.drafter) if self.drafter.method.branches else None
 
     def propose(self, budget: int) -> DraftTree:
         """See Drafter.propose."""
         if self.router is not None:
             self.router.poll()
         tree = self.drafter.propose(budget)
+        num_rows = len(tree)
+        if self.branches is not None:
+            self.branches.share(tree, budget)
+            num_rows = len(tree) + self.branches.num_rows
         if self.clock is not None:
-            self.clock.proposed(self.request_id, len(tree))
+            self.clock.proposed(self.request_id, num_rows)
         return tree
 
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:

@@ -16,6 +16,7 @@ from ooospec.kv import Sequence
 from ooospec.output import Output
 from ooospec.rows import TARGET, Rows, Tree
 from ooospec.sampling import Chooser
+from ooospec.self_branches import Ride, SelfBranches
 
 
 class Drafter(Protocol):
@@ -48,7 +49,8 @@ class Drafter(Protocol):
 
 
 class Round(NamedTuple):
-    """One pass of the target. Times in seconds of time.perf_counter; num_rows includes the root.
+    """One pass of the target. Times in seconds of time.perf_counter; num_rows includes the root,
+    num_branch_rows are those of branches beside it.
 
     verify_start, verify_stop: when the rows were on their way to the device, and when the host knew
     that it was done with them.
@@ -60,6 +62,7 @@ class Round(NamedTuple):
     stop: float
     num_rows: int
     num_committed: int
+    num_branch_rows: int = 0
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Metrics:
     prefill_start: in seconds of time.perf_counter.
     accepted, rejected: launched draft nodes by the number of their source. The first token comes
         from prefill, not from a round.
+    branches: what the target's own branches did, where the method has any.
     """
 
     prefill_start: float = 0.0
@@ -76,6 +80,7 @@ class Metrics:
     rounds: list[Round] = field(default_factory=list)
     accepted: dict[int, int] = field(default_factory=dict)
     rejected: dict[int, int] = field(default_factory=dict)
+    branches: Ride | None = None
 
     @property
     def num_rounds(self) -> int:
@@ -107,6 +112,7 @@ class Loop:
         output: Output,
         drafter: Drafter | None,
         max_nodes: int,
+        branches: SelfBranches | None = None,
     ) -> None:
         self.backend = backend
         self.sequence = sequence
@@ -117,6 +123,9 @@ class Loop:
         self._drafter = drafter
         self._wants_top8 = drafter is not None and drafter.wants_top8
         self._max_nodes = max_nodes
+        self._branches = branches
+        if branches is not None:
+            self.metrics.branches = branches.ride
         self._uncounted: tuple[Rows, list[int], int] | None = None
 
     @property
@@ -158,21 +167,26 @@ class Loop:
     def step(self) -> None:
         """Runs one round. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
-        sequence, rows, chooser, place, top8 = self.ask(self._max_nodes)
+        ask, *riders = self.ask(self._max_nodes, self.backend.num_sequences - 1)
         verdict = self.backend.verify(
-            sequence, rows, chooser, place, top8=top8, meanwhile=self.meanwhile
+            *ask[:4], top8=ask.top8, meanwhile=self.meanwhile, riders=riders
         )
-        self.take(rows, verdict, start)
+        self.take(ask, verdict, start)
 
-    def ask(self, budget: int) -> Ask:
-        """Returns what the next round is to verify: at most `budget` rows."""
+    def ask(self, budget: int, max_riders: int) -> list[Ask]:
+        """Returns what the next round is to verify, of the answer and of at most `max_riders`
+        beside it: at most `budget` rows in all.
+        """
+        if self._branches is not None:
+            self._branches.max_riders = max_riders
         rows = self._propose(budget)
         top8 = self._wants_top8 and rows.num_nodes > 0
-        return Ask(self.sequence, rows, self._chooser, len(self.output.token_ids), top8)
+        ask = Ask(self.sequence, rows, self._chooser, len(self.output.token_ids), top8)
+        return [ask] if self._branches is None else [ask, *self._branches.riders()]
 
-    def take(self, rows: Rows, verdict: Verdict, start: float) -> None:
-        """Takes up what became of the rows of ask(). start: of the round, as in Round."""
-        path = verdict.path
+    def take(self, ask: Ask, verdict: Verdict, start: float) -> None:
+        """Takes up what became of ask(). start: of the round, as in Round."""
+        rows, path = ask.rows, verdict.path
         top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
         num_taken = self._commit(verdict.tokens, top8)
         if verdict.compacted:
@@ -180,12 +194,30 @@ class Loop:
         else:
             self.sequence.keep(path[:num_taken])
         self._uncounted = rows, path, num_taken
+        num_branch_rows = 0
+        if self._branches is not None:
+            num_branch_rows = self._branches.num_rows
+            self._branches.take(verdict.riders)
         if self.output.finish_reason is not None:
             self._count()
+            self.close()
         stop = time.perf_counter()
         self.metrics.rounds.append(
-            Round(start, verdict.launched, verdict.seen, stop, len(rows), num_taken)
+            Round(
+                start,
+                verdict.launched,
+                verdict.seen,
+                stop,
+                len(rows),
+                num_taken,
+                num_branch_rows,
+            )
         )
+
+    def close(self) -> None:
+        """Ends what rides beside the answer. Safe to call twice."""
+        if self._branches is not None:
+            self._branches.close()
 
     def _propose(self, budget: int) -> Rows:
         root = self.output.token_ids[-1]

@@ -5,7 +5,7 @@ drafts alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,8 @@ class Method:
     retrieval: continuations found in earlier answers.
     recycler: successors that the target ranked high before.
     recycler_tree: of these a whole tree of fixed shape (needs recycler).
+    branches: values that the target itself writes beside its call (needs schema); see
+        ooospec.self_branches.
     draft: what a smaller model of the same tokenizer writes; see ooospec.draft_model.
     learns: whether retrieval goes on to finished answers, or stays with what it was given.
     """
@@ -31,9 +33,12 @@ class Method:
     retrieval: bool = False
     recycler: bool = False
     recycler_tree: bool = False
+    branches: bool = False
     draft: bool = False
     learns: bool = True
 
+
+_TOOLSPEC = Method("toolspec", schema=True, span=True, lookup=True, retrieval=True, recycler=True)
 
 METHODS = {
     method.name: method
@@ -44,10 +49,10 @@ METHODS = {
         Method("recycling", recycler=True, recycler_tree=True),
         Method("draft", draft=True),
         Method("span", schema=True, span=True),
-        Method("toolspec", schema=True, span=True, lookup=True, retrieval=True, recycler=True),
-        Method(
-            "ooo", schema=True, hint=True, span=True, lookup=True, retrieval=True, recycler=True
-        ),
+        _TOOLSPEC,
+        replace(_TOOLSPEC, name="ooo", hint=True),
+        replace(_TOOLSPEC, name="self", branches=True),
+        replace(_TOOLSPEC, name="ooo+self", hint=True, branches=True),
     )
 }
 

@@ -61,6 +61,16 @@ class Rows:
         return cls(_C.DraftRows(tokens, parents, depths, sources, masks, nodes, num_nodes))
 
     @classmethod
+    def behind(cls, given: Seq[int], tree: _C.DraftTree, *, decodable: int) -> Rows:
+        """Returns a tree behind a chain of `given` tokens; of a tree with bad ids the root alone.
+
+        Raises ValueError for more rows than a launch has.
+        """
+        if int(tree.tokens.max()) >= decodable:
+            tree.prune(1)
+        return cls(_C.DraftRows.behind(given, tree))
+
+    @classmethod
     def check(cls, tree: Tree, root: int, *, decodable: int, max_rows: int, max_depth: int) -> Rows:
         """Returns the part of `tree` that may be launched: bad ids go, with what hangs on them.
 
@@ -137,16 +147,19 @@ class Rows:
         bits = self.masks[:, None] >> np.arange(len(self), dtype=np.uint64)
         return torch.from_numpy((bits & np.uint64(1)).astype(bool))
 
-    def follow(self, choose: Callable[[int, int], int]) -> tuple[list[int], list[int]]:
+    def follow(
+        self, choose: Callable[[int, int], int], num_given: int = 0
+    ) -> tuple[list[int], list[int]]:
         """Follows the target's choices from the root; returns the rows passed and all choices.
 
         choose(row, depth): the token that the target writes after `row`, `depth` below the root.
+        num_given: rows before the root that are passed, whatever the target would write.
         """
         drafted, parents = self.tokens.tolist(), self.parents.tolist()
         children: dict[tuple[int, int], int] = {}
         for row in range(len(drafted) - 1, 0, -1):
             children[parents[row], drafted[row]] = row
-        path: list[int] = [0]
+        path: list[int] = list(range(num_given + 1))
         tokens: list[int] = []
         while True:
             tokens.append(choose(path[-1], len(tokens)))

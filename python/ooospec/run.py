@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -16,6 +17,7 @@ from ooospec.kv import Sequence
 from ooospec.loop import Drafter, Loop, Metrics
 from ooospec.output import FinishReason, Output, Usage
 from ooospec.sampling import Chooser, SamplingParams
+from ooospec.self_branches import SelfBranches
 
 if TYPE_CHECKING:
     from ooospec.engine import Engine
@@ -133,6 +135,10 @@ class Run:
         self._began = time.perf_counter()
         self._drafter = self._method(self.request)
         backend = engine.backend
+        branches: SelfBranches | None = getattr(self._drafter, "branches", None)
+        if branches is not None:
+            num_before = len(self.request.prompt_ids) - self.request.num_opening
+            branches.begin(self.sequence, num_before, backend.decodable)
         self._loop = Loop(
             backend,
             self.sequence,
@@ -140,6 +146,7 @@ class Run:
             Output(engine.pieces, params, backend.eos_ids, self._max_tokens),
             self._drafter,
             min(engine.config.max_nodes, backend.max_tree_rows),
+            branches,
         )
 
     def start(self) -> None:
@@ -178,6 +185,8 @@ class Run:
 
     def close(self) -> None:
         """Gives the pages back and ends the drafter. Safe to call twice, and at any time."""
+        if self._loop is not None:
+            self._loop.close()
         self.sequence.release()
         drafter, self._drafter = self._drafter, None
         if drafter is not None:
@@ -211,10 +220,11 @@ class Run:
 def step_together(backend: Backend, runs: Seq[Run], budget: int) -> None:
     """Runs one round of several runs, of at most `budget` rows each; see Engine.step()."""
     start = time.perf_counter()
-    asked: list[tuple[Run, Ask]] = []
+    max_riders = backend.num_sequences // len(runs) - 1
+    asked: list[tuple[Run, list[Ask]]] = []
     for run in runs:
         try:
-            asked.append((run, run.loop.ask(max(1, budget))))
+            asked.append((run, run.loop.ask(max(1, budget), max_riders)))
         except Exception as error:  # of a drafter: the others go on
             run.error = error
     if not asked:
@@ -224,10 +234,14 @@ def step_together(backend: Backend, runs: Seq[Run], budget: int) -> None:
         for run, _ in asked:
             run.attempt(run.loop.meanwhile)
 
-    for (run, ask), verdict in zip(
-        asked, backend.verify_together([ask for _, ask in asked], meanwhile), strict=True
-    ):
+    # Answers first: should there be more launches than one, they share the first.
+    answers = [asks[0] for _, asks in asked]
+    riders = [ask for _, asks in asked for ask in asks[1:]]
+    verdicts = backend.verify_together([*answers, *riders], meanwhile)
+    ridden = iter(verdicts[len(answers) :])
+    for (run, asks), verdict in zip(asked, verdicts, strict=False):
+        own = list(itertools.islice(ridden, len(asks) - 1))
         if isinstance(verdict, RuntimeError):
             run.error = verdict
         elif run.error is None:
-            run.attempt(run.loop.take, ask.rows, verdict, start)
+            run.attempt(run.loop.take, asks[0], verdict._replace(riders=own), start)

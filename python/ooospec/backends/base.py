@@ -43,6 +43,7 @@ class Verdict(NamedTuple):
     when the host knew that it was done with them.
     top8: int32[rows, 8], ids of the highest logits after each row; None unless asked for.
     compacted: the KV of the path lies in rows 0, 1, ... already.
+    riders: the verdict on each, or what verify() would raise for it.
     """
 
     path: list[int]
@@ -51,16 +52,21 @@ class Verdict(NamedTuple):
     seen: float
     top8: npt.NDArray[np.int32] | None = None
     compacted: bool = False
+    riders: Seq[Verdict | RuntimeError] = ()
 
 
 class Ask(NamedTuple):
-    """What a round is to verify of one sequence; see Backend.verify. place: its `index`."""
+    """What a round is to verify of one sequence; see Backend.verify. place: its `index`.
+
+    num_given: rows before the root, which the target is made to write; the path begins with them.
+    """
 
     sequence: Sequence
     rows: Rows
     chooser: Chooser
     place: int
     top8: bool
+    num_given: int = 0
 
 
 class Backend(Protocol):
@@ -69,6 +75,7 @@ class Backend(Protocol):
     tokenizer: its Hugging Face tokenizer, or None.
     decodable: ids from here on are padding of the embedding, never chosen.
     chunk: rows of a prefill chunk. max_tree_rows: most rows of a segment with a mask.
+    num_sequences: most sequences that may share a launch.
     level: how exact its output is known to be: "bit-exact" and "self-checked" (see
     selfcheck.level_after), "tested" against Hugging Face, "not checked", or why it is none of
     these. is_canonical: its rows are to have the same bits in every launch, so that they can be
@@ -83,6 +90,7 @@ class Backend(Protocol):
     context_limit: int
     chunk: int
     max_tree_rows: int
+    num_sequences: int
     level: str
     is_canonical: bool
     description: str
@@ -109,11 +117,14 @@ class Backend(Protocol):
         *,
         top8: bool,
         meanwhile: Callable[[], None],
+        riders: Seq[Ask] = (),
     ) -> Verdict:
         """Runs one round: the target's choices for `rows` behind the sequence.
 
         index: place in the answer of the token that comes after the root. meanwhile: what the host
-        may do while the device works. The caller keeps what it takes of the path.
+        may do while the device works. riders: other sequences, greedy ones, whose rows share the
+        launch: with `rows` at most 64, of at most num_sequences. The caller keeps what it takes of
+        the path.
         Mutates: as forward(). Raises RuntimeError if the model gave no usable logits.
         """
         ...

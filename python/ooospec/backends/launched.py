@@ -151,11 +151,14 @@ class LaunchBackend:
         *,
         top8: bool,
         meanwhile: Callable[[], None] = lambda: None,
+        riders: Seq[Ask] = (),
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
         programs = self._of(sequence.pool)
         programs.launch.begin()
         programs.launch.add_draft(sequence, rows, chooser, index)
+        for rider in riders:
+            programs.launch.add_draft(*rider[:4])
         program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
         if program.prepare():
             programs.end.captured()
@@ -163,7 +166,10 @@ class LaunchBackend:
         program.replay()
         meanwhile()
         sequence.num_rows = len(rows)
-        return programs.end.read(rows, launched, top8=top8)
+        verdict = programs.end.read(rows, launched, top8=top8)
+        if not riders:
+            return verdict
+        return verdict._replace(riders=_ridden(programs.end, riders, len(rows), launched))
 
     def verify_together(
         self, asks: Seq[Ask], meanwhile: Callable[[], None] = lambda: None
@@ -267,9 +273,24 @@ class LaunchBackend:
 
 def _read(end: HostEnd, ask: Ask, first: int, launched: float) -> Verdict | RuntimeError:
     try:
-        return end.read(ask.rows, launched, top8=ask.top8, first=first)
+        return end.read(ask.rows, launched, top8=ask.top8, first=first, num_given=ask.num_given)
     except RuntimeError as error:
         return error
+
+
+def _ridden(
+    end: RoundEnd, riders: Seq[Ask], first: int, launched: float
+) -> list[Verdict | RuntimeError]:
+    """Reads what became of riders, whose rows lie one behind the other from `first` on."""
+    found: list[Verdict | RuntimeError] = []
+    for rider in riders:
+        rider.sequence.num_rows = len(rider.rows)
+        try:
+            found.append(end.read_rider(rider.rows, launched, first, rider.num_given))
+        except RuntimeError as error:
+            found.append(error)
+        first += len(rider.rows)
+    return found
 
 
 class _Programs:

@@ -42,6 +42,13 @@ class RoundEnd(Protocol):
         """
         ...
 
+    def read_rider(self, rows: Rows, launched: float, first: int, num_given: int) -> Verdict:
+        """Returns what came of greedy rows from `first` on of the round that read() waited for.
+
+        num_given: see Ask. Raises RuntimeError for no usable logits.
+        """
+        ...
+
 
 def round_end(launch: Launch) -> RoundEnd:
     """Returns the end of rounds on the device where there is a CUDA core, else the host's."""
@@ -114,6 +121,16 @@ class DeviceEnd:
         path = self._rows[:count].tolist()
         return Verdict(path, tokens, launched, seen, found, compacted=True)
 
+    def read_rider(self, rows: Rows, launched: float, first: int, num_given: int) -> Verdict:
+        """See RoundEnd. The device follows the choices from the first row on: only where they are
+        what was given does it get to the root, and behind it.
+        """
+        likeliest = self._top8[first : first + len(rows), 0].tolist()
+        path, tokens = rows.follow(lambda row, depth: likeliest[row], num_given)
+        _check(tokens)
+        compacted = int(self._counts[first]) > num_given
+        return Verdict(path, tokens, launched, perf_counter(), compacted=compacted)
+
 
 class HostEnd:
     """Copies choices to the host, which follows them."""
@@ -133,13 +150,21 @@ class HostEnd:
     def captured(self) -> None:
         """See RoundEnd."""
 
-    def read(self, rows: Rows, launched: float, *, top8: bool, first: int = 0) -> Verdict:
-        """See RoundEnd. first: of the rows in the launch, which may hold others too."""
+    def read_rider(self, rows: Rows, launched: float, first: int, num_given: int) -> Verdict:
+        """See RoundEnd."""
+        return self.read(rows, launched, top8=False, first=first, num_given=num_given)
+
+    def read(
+        self, rows: Rows, launched: float, *, top8: bool, first: int = 0, num_given: int = 0
+    ) -> Verdict:
+        """See RoundEnd. first: of the rows in the launch, which may hold others too. num_given:
+        see Ask.
+        """
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
         seen = perf_counter()
         choices = self._host_choices[first : first + len(rows)].tolist()
-        path, tokens = rows.follow(lambda row, depth: choices[row])
+        path, tokens = rows.follow(lambda row, depth: choices[row], num_given)
         _check(tokens)
         found = self._host_top8[first : first + len(rows)].numpy().copy() if top8 else None
         return Verdict(path, tokens, launched, seen, found)

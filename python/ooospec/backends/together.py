@@ -16,12 +16,14 @@ from ooospec.backends.base import Ask, Backend, Segment, Verdict
 from ooospec.sampling import top_ids
 
 
-def verify_on_host(backend: Backend, ask: Ask, meanwhile: Callable[[], None]) -> Verdict:
+def verify_on_host(
+    backend: Backend, ask: Ask, meanwhile: Callable[[], None], riders: Seq[Ask] = ()
+) -> Verdict:
     """Runs one round; see Backend.verify."""
-    (verdict,) = verify_together(backend, [ask], meanwhile)
+    verdict, *ridden = verify_together(backend, [ask, *riders], meanwhile)
     if isinstance(verdict, RuntimeError):
         raise verdict
-    return verdict
+    return verdict._replace(riders=ridden) if ridden else verdict
 
 
 def verify_together(
@@ -46,7 +48,7 @@ def _verdict(
 ) -> Verdict | RuntimeError:
     try:
         path, tokens = ask.rows.follow(
-            lambda row, depth: ask.chooser.choose(logits[row], ask.place + depth)
+            lambda row, depth: ask.chooser.choose(logits[row], ask.place + depth), ask.num_given
         )
     except RuntimeError as error:
         return error

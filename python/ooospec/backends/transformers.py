@@ -127,6 +127,7 @@ class TransformersBackend:
         self.dtype: torch.dtype = model.dtype
         self.chunk = chunk
         self.max_tree_rows = max(chunk, MAX_NODES)
+        self.num_sequences = MAX_NODES
         config = model.config.get_text_config()
         self.context_limit = int(config.max_position_embeddings)
         self.num_embeddings = int(model.get_input_embeddings().weight.shape[0])
@@ -204,9 +205,10 @@ class TransformersBackend:
         *,
         top8: bool,
         meanwhile: Callable[[], None] = lambda: None,
+        riders: Seq[Ask] = (),
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
-        return verify_on_host(self, Ask(sequence, rows, chooser, index, top8), meanwhile)
+        return verify_on_host(self, Ask(sequence, rows, chooser, index, top8), meanwhile, riders)
 
     def verify_together(
         self, asks: Seq[Ask], meanwhile: Callable[[], None] = lambda: None
