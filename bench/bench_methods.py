@@ -24,7 +24,7 @@ from _harness import Report, parse_args
 from _methods_time import bench_time
 from _requests import FILES, read_requests, spread
 from _taught import teach
-from ooospec.bench.calls import CallRounds, call_rounds
+from ooospec.bench.calls import CallRounds, call_rounds, own_values
 from ooospec.bench.sidecars import ReadySidecar, RecordedSidecar, plain_calls
 from ooospec.bench.summary import bootstrap_ratio
 from ooospec.sidecar.placement import open_sidecar
@@ -58,12 +58,16 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
         )
         for name, path in adapters.items()
     }
-    runs: dict[str, tuple[Any, str]] = {"pld": (plain, "pld"), "toolspec": (plain, "toolspec")}
+    runs: dict[str, tuple[Any, str]] = {
+        name: (plain, name) for name in ("pld", "span", "toolspec", "self")
+    }
     for name, ready in sidecars.items():
-        runs[name] = ooospec.load(plain.backend, sidecar=ready, wave="always", **load), "ooo"
+        engine = ooospec.load(plain.backend, sidecar=ready, wave="always", **load)
+        runs[name], runs[f"{name}+self"] = (engine, "ooo"), (engine, "ooo+self")
     runs[PERFECT] = perfect, "ooo"
     counts: dict[str, list[CallRounds]] = {name: [] for name in runs}
     by_file: dict[str, dict[str, list[CallRounds]]] = {}
+    own = {name: [0, 0, 0, 0] for name, (_, method) in runs.items() if "self" in method}
     num_tokens = 0
     for file, row in requests:
         options = {"max_tokens": args.max_tokens}
@@ -76,6 +80,10 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
             if answer.token_ids != ar.token_ids:
                 raise SystemExit(f"{row['id']}: {name} differs from ar")
             num_tokens += len(answer.token_ids)
+            if answer.metrics.branches is not None:
+                used = answer.metrics.branches.num_rows, answer.metrics.num_rounds
+                counted_here = *own_values(answer, row["tools"]), *used
+                own[name] = [a + b for a, b in zip(own[name], counted_here, strict=True)]
             if counted is not None:
                 one = call_rounds(engine.tokens.pieces, row["tools"], answer)
                 assert one is not None
@@ -86,11 +94,16 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
     report.add("all", "rows", len(requests), "rows")
     report.add("all", "parse", len(counts["ooo"]) / len(requests), "of the rows")
     report.add("all", "equal", num_tokens, "tokens")
+    for name, (num_equal, num_written, num_rows, num_rounds) in own.items():
+        report.add(name, "values", num_written, "that the answer has too")
+        report.add(name, "equal values", num_equal / max(1, num_written), "of these")
+        report.add(name, "branch rows", num_rows / max(1, num_rounds), "rows/round")
     for name, rows in counts.items():
         report.add(name, "rate", rate(rows), "tokens/round")
         for file, cells in by_file.items():
             report.add(f"{name}, {file}", "rate", rate(cells[name]), "tokens/round")
-    pairs = [(name, "toolspec") for name in (*sidecars, PERFECT)]
+    with_branches = [f"{name}+self" for name in sidecars]
+    pairs = [(name, "toolspec") for name in (*sidecars, PERFECT, "self", *with_branches)]
     pairs += [(name, PERFECT) for name in sidecars]
     if not by_file:
         print("no answer of ar parses: there is no call to compare the methods on")

@@ -64,7 +64,8 @@ def test_a_bench_compares_goes_on_and_reports(
     args += ["--draft-model", model, "--no-cost-model", "--max-tokens", "128"]
     assert run([*args, "--json"]) == 0
     cells = json.loads(capsys.readouterr().out)["cells"]
-    methods = ["ar", "pld", "sam", "recycling", "span", "toolspec", "draft", "ooo, perfect hints"]
+    methods = ["ar", "pld", "sam", "recycling", "span", "toolspec", "self", "draft"]
+    methods.append("ooo, perfect hints")
     assert [cell["method"] for cell in cells] == methods
     by = {cell["method"]: cell for cell in cells}
     for cell in cells:

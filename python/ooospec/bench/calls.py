@@ -49,6 +49,25 @@ def call_rounds(
     return CallRounds(num_tokens, num_rounds)
 
 
+def own_values(answer: Generation, tools: Seq[dict[str, Any]]) -> tuple[int, int]:
+    """Returns how many values of branches are those that the answer's calls have, and of how many
+    that these have at all.
+    """
+    num_equal = num_written = 0
+    calls = [call["function"] for call in answer.tool_calls]
+    ride = answer.metrics.branches
+    for call, tool, parameter, value in [] if ride is None else ride.values:
+        function = tools[tool]["function"]
+        name = list(function["parameters"]["properties"])[parameter]
+        if call >= len(calls) or calls[call]["name"] != function["name"]:
+            continue
+        written = json.loads(calls[call]["arguments"])
+        if name in written:
+            num_written += 1
+            num_equal += written[name] == json.loads(value)
+    return num_equal, num_written
+
+
 @dataclass(frozen=True)
 class Rightness:
     """How an answer stands to the reference calls.

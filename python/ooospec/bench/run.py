@@ -91,16 +91,19 @@ class Subjects:
         self._drafting = dict.fromkeys(self.engine.methods, drafting)
         sidecars: dict[str, dict[str, Any]] = {PERFECT: {"sidecar": self.recorded}}
         if config.sidecar is not None:
-            sidecars["ooo"] = {"sidecar": config.sidecar, **asked}
+            sidecars["ooo"] = sidecars["ooo+self"] = {"sidecar": config.sidecar, **asked}
         for name, folder in config.adapters.items():
             sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
         sidecars |= lent or {}
+        lenders: dict[int, Engine] = {}  # by the options that they share
         for name, options in sidecars.items():
             if name in config.methods:
-                lender = ooospec.load(self.engine.backend, **options, **how)
-                self._lenders.append(lender)
+                if id(options) not in lenders:
+                    lenders[id(options)] = ooospec.load(self.engine.backend, **options, **how)
+                lender = lenders[id(options)]
                 self._drafting[name] = lender.drafting
-                self.engine.methods[name] = lender.methods["ooo"]
+                self.engine.methods[name] = lender.methods[_method(name)]
+        self._lenders += lenders.values()
         for name in config.methods:
             if name not in self.engine.methods:
                 known = ", ".join(sorted({*self.engine.methods, *sidecars}))
@@ -145,7 +148,7 @@ class Subjects:
     def learn(self, row: dict[str, Any], name: str, token_ids: Seq[int]) -> None:
         """Lets a method's store learn an answer that was made before this run."""
         drafting = self._drafting[name]
-        method = METHODS["ooo"] if "ooo" in name else METHODS[name]
+        method = METHODS[_method(name)]
         if method == METHODS[PLAIN]:
             return
         tools = row.get("tools") or []
@@ -291,3 +294,8 @@ def run_target(
             say(f"{name}, {method}: {status}")
     finally:
         subjects.close()
+
+
+def _method(name: str) -> str:
+    """Returns the method of ooospec.methods that a method of a bench runs."""
+    return name if name in METHODS else "ooo"

@@ -18,7 +18,7 @@ from ooospec.hashes import checkpoint_hash, requests_hash
 from ooospec.version import VERSION
 
 SMOKE_REQUESTS, SMOKE_TOKENS = 2, 24
-METHODS = ("ar", "pld", "sam", "recycling", "span", "toolspec")
+METHODS = ("ar", "pld", "sam", "recycling", "span", "toolspec", "self")
 PERFECT = "perfect"
 
 
@@ -180,10 +180,11 @@ def _methods(
     from ooospec.bench import run
 
     if wanted is None:
-        names = [*METHODS, *(["draft"] if draft else []), *(["ooo"] if sidecar else [])]
+        names = [*METHODS, *(["draft"] if draft else [])]
+        names += ["ooo", "ooo+self"] if sidecar else []
         names += [*(f"ooo, {name}" for name in adapters), run.PERFECT]
     else:
         names = [run.PERFECT if name == PERFECT else name for name in wanted]
-        if "ooo" in names and sidecar is None:
+        if not {"ooo", "ooo+self"}.isdisjoint(names) and sidecar is None:
             raise InvalidRequest("--method ooo: expected a --sidecar, got none")
     return tuple(dict.fromkeys([run.PLAIN, *names]))
