@@ -408,3 +408,31 @@ def test_exit_codes_of_the_program() -> None:
     version = subprocess.run([*program, "--version"], capture_output=True, text=True)
     assert version.returncode == 0
     assert version.stdout.count(".") == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "command"),
+    [
+        ("matplotlib", "bench", ("bench", "--smoke")),
+        ("uvicorn", "serve", ("serve", "-t", "MODEL")),
+        (
+            "uvicorn",
+            "front",
+            ("front", "--upstream", "http://127.0.0.1:9", "-s", "tcp://127.0.0.1:9"),
+        ),
+        ("zmq", "remote", ("sidecar", "-s", "MODEL", "--listen", "tcp://127.0.0.1:0")),
+    ],
+)
+def test_a_missing_extra_is_named(
+    module: str,
+    extra: str,
+    command: tuple[str, ...],
+    model: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    said = refusal(capsys, *(model if part == "MODEL" else part for part in command))
+    assert f"expected the extra `{extra}` (pip install 'ooospec[{extra}]'), got none" in said

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class OoospecError(Exception):
     """Base of all errors of this package."""
@@ -30,6 +33,25 @@ class OutOfPages(OoospecError, RuntimeError):
 
 class ShadowMismatch(OoospecError, AssertionError):
     """The state of a sequence differs from the state rebuilt from its committed tokens."""
+
+
+class MissingExtra(OoospecError, ImportError):
+    """A package is not installed that an optional extra of this one brings."""
+
+
+@contextmanager
+def needs_extra(name: str, user: str) -> Iterator[None]:
+    """Imports inside are of what the extra `name` brings; `user` is what needs it.
+
+    Raises MissingExtra where they fail.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(
+            f"{user}: expected the extra `{name}` (pip install 'ooospec[{name}]'), got none: "
+            f"{error}"
+        ) from error
 
 
 class ModelNotFound(OoospecError, OSError):

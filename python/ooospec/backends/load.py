@@ -20,7 +20,7 @@ from ooospec.backends.modules import ModuleBackend, unsuited
 from ooospec.backends.support import head_dim
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
-from ooospec.errors import AdapterMismatch, ModelNotFound
+from ooospec.errors import AdapterMismatch, ModelNotFound, needs_extra
 from ooospec.shipped import shipped_folder
 
 logger = logging.getLogger("ooospec")
@@ -119,11 +119,9 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
     Raises AdapterMismatch if the adapter was made for another base, ModelNotFound if there is no
     adapter.
     """
-    try:
+    with needs_extra("adapter", "adapter"):
         import peft
         from safetensors import safe_open
-    except ImportError as error:
-        raise ImportError("an adapter needs PEFT: pip install 'ooospec[adapter]'") from error
     folder = Path(adapter)
     weights = folder / "adapter_model.safetensors"
     if not weights.is_file():

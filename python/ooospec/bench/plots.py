@@ -13,6 +13,7 @@ import numpy as np
 from ooospec.bench.records import Record
 from ooospec.bench.summary import PLAIN, Cell
 from ooospec.cli.view import MEANINGS
+from ooospec.errors import needs_extra
 
 COLOURS = {
     "schema": "#4878d0",
@@ -29,13 +30,9 @@ Draw = Callable[[Any], None]
 
 
 def check_matplotlib() -> None:
-    """Raises ImportError, saying what to install, where there is no matplotlib."""
-    try:
+    """Raises MissingExtra where there is no matplotlib."""
+    with needs_extra("bench", "plots of the report"):
         import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise ImportError(
-            "the report's plots need matplotlib: pip install 'ooospec[bench]'"
-        ) from error
 
 
 def svg(draw: Draw, name: str, width: float = 8.0, height: float = 3.4) -> str:

@@ -123,7 +123,7 @@ def write_html(
     caption: str = "",
     verdict: str = "have the token ids of plain decoding",
 ) -> None:
-    """Writes one page that needs nothing else. Raises ImportError without matplotlib.
+    """Writes one page that needs nothing else. Raises MissingExtra without matplotlib.
 
     caption: said below every table and plot. verdict: what equal answers have.
     """

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 import ooospec.cli.options as opt
-from ooospec.cli.bench_report import RESULTS, bench_files, check_plots, run_and_report
+from ooospec.cli.bench_report import RESULTS, bench_files, run_and_report
 from ooospec.errors import InvalidRequest
 from ooospec.hashes import checkpoint_hash, requests_hash
 from ooospec.version import VERSION
@@ -94,10 +94,11 @@ def bench(
 
     Every answer is compared with that of `ar`; exit code 1 if one differs.
     """
+    from ooospec.bench.plots import check_matplotlib
     from ooospec.bench.records import RecordFile
     from ooospec.bench.run import BenchConfig, run_bench
 
-    check_plots()
+    check_matplotlib()
     console = Console(stderr=True)
     adapters = _adapters(adapter or [], sidecar)
     if smoke:

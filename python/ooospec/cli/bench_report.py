@@ -27,21 +27,12 @@ RESULTS, TABLE, CELLS, PAGE = "results.jsonl", "cells.csv", "cells.json", "repor
 Say = Callable[[str], None]
 
 
-def check_plots() -> None:
-    """Raises InvalidRequest where the report's plots cannot be drawn."""
-    from ooospec.bench.plots import check_matplotlib
-
-    try:
-        check_matplotlib()
-    except ImportError as error:
-        raise InvalidRequest(str(error)) from error
-
-
 def bench_files(paths: list[Path], limit: int | None) -> dict[str, list[dict[str, Any]]]:
     """Returns requests by name of their file. Raises InvalidRequest for an id that comes twice."""
     files = {path.name.partition(".")[0]: read_requests(path) for path in paths}
     if len(files) < len(paths):
-        raise InvalidRequest("--requests: expected files of different names")
+        names = ", ".join(map(str, paths))
+        raise InvalidRequest(f"--requests: expected files of different names, got {names}")
     if not paths:
         files = {"samples": [dict(one) for one in SAMPLES]}
     for name, rows in files.items():

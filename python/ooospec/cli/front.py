@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ooospec.errors import InvalidRequest
+from ooospec.errors import InvalidRequest, needs_extra
 
 
 def front(
@@ -27,14 +27,10 @@ def front(
     """
     if not upstream.startswith(("http://", "https://")):
         raise InvalidRequest(f"--upstream: expected http://HOST:PORT, got {upstream!r}")
-    try:
+    with needs_extra("front", "front"):
         import uvicorn
 
         from ooospec.serve.front import make_front
-    except ImportError as error:
-        raise InvalidRequest(
-            f"front: expected the extra `front` (pip install 'ooospec[front]'), got none: {error}"
-        ) from error
     app = make_front(upstream.rstrip("/"), sidecar)
     console = Console(stderr=True)
     console.print(f"{upstream} at http://{host}:{port}", highlight=False, markup=False)

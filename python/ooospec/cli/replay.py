@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 import ooospec.cli.options as opt
-from ooospec.cli.bench_report import RESULTS, bench_files, check_plots, run_and_report
+from ooospec.cli.bench_report import RESULTS, bench_files, run_and_report
 from ooospec.cli.tokenizer import load_tokenizer
 from ooospec.hashes import checkpoint_hash, requests_hash
 
@@ -78,12 +78,13 @@ def replay(
 
     Raw logits behind every token are compared with those of `ar`; exit code 1 if one differs.
     """
+    from ooospec.bench.plots import check_matplotlib
     from ooospec.bench.records import RecordFile
     from ooospec.bench.replayed import CAPTION, REPLAYED, run_replay
     from ooospec.bench.run import PERFECT, PLAIN, BenchConfig
     from ooospec.bench.shapes import shape_of
 
-    check_plots()
+    check_matplotlib()
     console = Console(stderr=True)
     shapes = [shape_of(name) for name in shape]
     wanted = [PERFECT if name == "perfect" else name for name in method or REPLAYED]

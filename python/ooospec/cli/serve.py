@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 import ooospec.cli.options as opt
-from ooospec.errors import InvalidRequest
+from ooospec.errors import InvalidRequest, needs_extra
 
 LIMITS = "Limits"
 
@@ -62,15 +62,11 @@ def serve(
     ooospec serve --target MODEL --sidecar SMALL_MODEL
     """
     console = Console(stderr=True)
-    try:
+    with needs_extra("serve", "serve"):
         import uvicorn
 
         from ooospec.serve.app import make_app
         from ooospec.serve.limits import Limits
-    except ImportError as error:
-        raise InvalidRequest(
-            f"serve: expected the extra `serve` (pip install 'ooospec[serve]'), got none: {error}"
-        ) from error
     limits = Limits(
         max_body_bytes=max_body_bytes,
         max_tools=max_tools,

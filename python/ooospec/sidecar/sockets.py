@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ooospec.errors import InvalidRequest
+from ooospec.errors import InvalidRequest, needs_extra
 from ooospec.sidecar import wire
 from ooospec.sidecar.wire import Kind
 
@@ -19,13 +19,9 @@ def is_address(source: Any) -> bool:
 
 
 def zmq_module() -> Any:
-    """Returns pyzmq. Raises InvalidRequest where it is not installed."""
-    try:
+    """Returns pyzmq. Raises MissingExtra where it is not installed."""
+    with needs_extra("remote", "sidecar"):
         import zmq
-    except ImportError as error:
-        raise InvalidRequest(
-            f"sidecar: expected the extra `remote` (pip install 'ooospec[remote]'): {error}"
-        ) from error
     return zmq
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ooospec.backends.load import wrap_with_adapter
-from ooospec.errors import UnsupportedModel
+from ooospec.errors import UnsupportedModel, needs_extra
 
 Where = Literal["attention", "linear"]
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -90,8 +90,6 @@ def save_adapter(model: Any, state: dict[str, torch.Tensor], folder: Path, *, ba
 
 
 def _peft() -> Any:
-    try:
+    with needs_extra("train", "training"):
         import peft
-    except ImportError as error:
-        raise ImportError("training needs PEFT: pip install 'ooospec[train]'") from error
     return peft

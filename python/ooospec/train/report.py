@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ooospec.errors import needs_extra
 from ooospec.train.config import TrainConfig
 from ooospec.train.trainer import History
 from ooospec.version import VERSION
@@ -127,11 +128,9 @@ def _card(numbers: Mapping[str, Any], data: Data, history: History) -> str:
 
 
 def write_curves(path: Path, history: History) -> None:
-    """Draws loss and exact answers against steps. Raises ImportError without matplotlib."""
-    try:
+    """Draws loss and exact answers against steps. Raises MissingExtra without matplotlib."""
+    with needs_extra("train", "curves"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("the curves need matplotlib: pip install 'ooospec[train]'") from error
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     steps = range(1, len(history.losses) + 1)
