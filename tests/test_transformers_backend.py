@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 
+import ooospec
 from equality import CHUNK, Counts, assert_same, make_engine, reference, stock_model
 from ooospec.backends.base import Segment
 from ooospec.backends.cpu_linear import undo, use_onednn
@@ -329,6 +330,9 @@ def test_what_cannot_be_loaded_gets_one_error(tmp_path: Path) -> None:
     """Unknown model; weights that are not safetensors; code that would have to be trusted."""
     with pytest.raises(ModelNotFound, match=r"expected a folder or hub id .* got '.*nothing'"):
         load_backend(str(tmp_path / "nothing"))
+    for odd in (None, 3, b"x", []):
+        with pytest.raises(ModelNotFound, match="expected a folder, a hub id or a loaded model"):
+            ooospec.load(odd)
     pickled = save(tmp_path / "pickled")
     (pickled / "model.safetensors").unlink()
     torch.save(tiny_model("qwen2").state_dict(), pickled / "pytorch_model.bin")

@@ -102,7 +102,9 @@ class CallWriter {
   // those that leave it, best first; none where nothing is known. `out` keeps its buffers: nothing
   // is allocated once they are warm.
   //   styles: guesses, likeliest first; what the reader has seen goes before them; empty:
-  //   usual_styles() slots: by number of the call in the answer; may be empty max_paths: >= 1
+  //     usual_styles()
+  //   slots: by number of the call in the answer; may be empty
+  //   max_paths: >= 1
   //   max_bytes: a path ends at the first piece that passes this length
   //   one_value: a path ends with the value of a parameter that it begins in or with
   // Raises std::invalid_argument for max_paths < 1. Cost: see bench/bench_host.py; independent of

@@ -154,14 +154,14 @@ class Drafter:
 
     def offer_hint(self, record: _C.HintRecord) -> bool:
         """Takes up a record of the hint ring. Returns False for one that says nothing usable."""
-        core: bool = self.core.offer_hint(
+        used: bool = self.core.offer_hint(
             record.kind, record.call, record.tool, record.parameter, record.text
         )
         for branch in self.branches if record.kind == _C.HintKind.VALUE else ():
             slot = branch.call, branch.tool, branch.parameter
             if slot == (record.call, record.tool, record.parameter):
                 branch.offer_hint(record.text)
-        return core
+        return used
 
     def propose(self, budget: int) -> DraftTree:
         """Returns the tree to verify next, of at most `budget` nodes, node 0 being the last

@@ -192,8 +192,7 @@ def _store_slots(segment: Segment) -> slice | torch.Tensor:
     if num_rows < 1 or stop > sequence.capacity:
         raise ValueError(
             f"launch: expected 1 to {sequence.capacity - sequence.length} rows behind "
-            f"{sequence.length} "
-            f"committed tokens, got {num_rows}"
+            f"{sequence.length} committed tokens, got {num_rows}"
         )
     runs = sequence.runs(sequence.length, stop)
     if len(runs) == 1:

@@ -60,6 +60,10 @@ def load_backend(
             dtype = torch.float32 if place.type == "cpu" else torch.bfloat16
         model, found = load_model(os.fspath(source), _dtype(dtype), tokenizer, progress=progress)
         model = _placed(model, place, may_stay=device is None)
+    elif not isinstance(source, torch.nn.Module):
+        raise ModelNotFound(
+            f"model: expected a folder, a hub id or a loaded model, got {source!r:.80}"
+        )
     else:
         model, found = source, tokenizer
         if dtype is not None or device is not None:

@@ -107,8 +107,8 @@ def check_probe(
     if probe.calls != list(range(config.num_hidden_layers)):
         raise UnsupportedModel(
             f"{config.model_type}: expected one attention call from each of "
-            f"{config.num_hidden_layers} layers "
-            f"through AttentionInterface, got calls from layers {probe.calls}."
+            f"{config.num_hidden_layers} layers through AttentionInterface, got calls from layers "
+            f"{probe.calls}."
         )
     if not probe.is_causal:
         raise UnsupportedModel(f"{config.model_type}: its attention is not causal.")
@@ -120,8 +120,7 @@ def check_probe(
     if probe.windows != layer_windows(config):
         raise UnsupportedModel(
             f"{config.model_type}: expected sliding windows {layer_windows(config)} by its "
-            "config, "
-            f"got {probe.windows}."
+            f"config, got {probe.windows}."
         )
     error = float((got - expected).norm() / expected.norm())
     if not error <= torch.finfo(dtype).eps ** 0.5:

@@ -71,8 +71,7 @@ def _paged_attention(
     if ooospec_launch is None:
         raise RuntimeError(
             "this model belongs to an ooospec backend: expected a launch, got a plain forward "
-            "pass; "
-            "call backend.close() to use the model by itself again"
+            "pass; call backend.close() to use the model by itself again"
         )
     if scaling is None:
         scaling = float(query.shape[-1] ** -0.5)
@@ -112,9 +111,8 @@ class TransformersBackend:
 
         tokenizer: its Hugging Face tokenizer; None where only ids are used.
         chunk: rows of a prefill chunk, a multiple of the page size.
-        num_padded_rows: rows that every smaller launch is padded to, so that products always run at
-        one size (chunks
-            are padded too); None: no padding, or 64 on a GPU.
+        num_padded_rows: rows that every smaller launch is padded to, so that products always run
+            at one size (chunks are padded too); None: no padding, or 64 on a GPU.
         Raises UnsupportedModel if the model cannot be run exactly, ValueError for a bad `chunk`.
         """
         if chunk < 1 or chunk % PAGE_SIZE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launches of a wave on the fused backend: buffers that the core writes, and four programs."""
+"""The launches of a wave on the fused backend: buffers that the core writes, and their programs."""
 
 from __future__ import annotations
 

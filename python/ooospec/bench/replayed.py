@@ -36,7 +36,6 @@ from ooospec.sidecar.worker import SidecarConfig
 # Those that read what the target ranks high, or hidden states, are not known in a replay: their
 # sources stay out, and methods of nothing else are not run.
 REPLAYED = ("ar", "pld", "sam", "span", "toolspec", "ooo", PERFECT)
-UNFAIR = ("recycling", "draft")
 CAPTION = (
     "Replay: random weights in the true shape, full arithmetic in every launch, logits bent by "
     "absolute position along recorded answers. Equality is of the raw logits before bending, "
