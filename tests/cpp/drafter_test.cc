@@ -209,7 +209,13 @@ TEST(a_bad_token_is_refused_before_anything_is_taken_up) {
 }
 
 TEST(paths_from_outside_are_cut_at_ids_that_do_not_exist) {
-  Case one(DrafterOptions{false, false, false, false, false, false, false, true, false, kEnd});
+  Case one(DrafterOptions{.schema = false,
+                          .hint = false,
+                          .span = false,
+                          .lookup = false,
+                          .retrieval = false,
+                          .recycler = false,
+                          .end_token = kEnd});
   one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'a', 'b', 999, 'c'}, 0.9F);
   EXPECT_EQ(one.drafter.propose(64).size(), 3);
   EXPECT_EQ(one.drafter.propose(2).size(), 2);
