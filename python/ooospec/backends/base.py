@@ -162,7 +162,10 @@ def prefill(
     tokens: Seq[int],
     progress: Callable[[int], None] | None = None,
 ) -> torch.Tensor:
-    """The prefill of backends without programs; see Backend.prefill. Raises ValueError for no tokens."""
+    """The prefill of backends without programs; see Backend.prefill.
+
+    Raises ValueError for no tokens.
+    """
     if not tokens:
         raise ValueError("prefill: expected at least one token, got none")
     start, logits = 0, torch.empty(0)
