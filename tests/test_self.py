@@ -111,7 +111,7 @@ def run(
     one = engine.run(request_of(opening, **sampling), method)
     branches: SelfBranches | None = None
     for item in engine._rounds(one):
-        branches = getattr(one._drafter, "branches", branches)
+        branches = getattr(one._drafter, "self_branches", branches)
         found = item
     assert isinstance(found, Generation)
     return found, branches

@@ -99,10 +99,10 @@ class RequestDrafter:
     router: HintRouter | None
     clock: RoundClock | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
-    branches: SelfBranches | None = field(init=False)
+    self_branches: SelfBranches | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.branches = SelfBranches(self.drafter) if self.drafter.method.branches else None
+        self.self_branches = SelfBranches(self.drafter) if self.drafter.method.branches else None
 
     def propose(self, budget: int) -> DraftTree:
         """See Drafter.propose."""
@@ -110,9 +110,9 @@ class RequestDrafter:
             self.router.poll()
         tree = self.drafter.propose(budget)
         num_rows = len(tree)
-        if self.branches is not None:
-            self.branches.share(tree, budget)
-            num_rows = len(tree) + self.branches.num_rows
+        if self.self_branches is not None:
+            self.self_branches.share(tree, budget)
+            num_rows = len(tree) + self.self_branches.num_rows
         if self.clock is not None:
             self.clock.proposed(self.request_id, num_rows)
         return tree

@@ -135,7 +135,7 @@ class Run:
         self._began = time.perf_counter()
         self._drafter = self._method(self.request)
         backend = engine.backend
-        branches: SelfBranches | None = getattr(self._drafter, "branches", None)
+        branches: SelfBranches | None = getattr(self._drafter, "self_branches", None)
         if branches is not None:
             num_before = len(self.request.prompt_ids) - self.request.num_opening
             branches.begin(self.sequence, num_before, backend.decodable)
