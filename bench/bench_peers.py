@@ -17,8 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from _harness import Report, parse_args, time_calls
-from ooospec import HintKind, HintRing
-from ooospec._core import _C
+from ooospec import HintKind, HintRing, SuffixIndex
 from ooospec.synth.generate import generate
 
 DRAFTED = 16  # tokens
@@ -41,13 +40,13 @@ class Ours:
     """The suffix automaton."""
 
     def __init__(self, earlier: list[list[int]]) -> None:
-        self.index = _C.SuffixIndex(256 << 20)
+        self.index = SuffixIndex(256 << 20)
         for document in earlier:
             self.index.append(document)
         self.start()
 
     def start(self) -> None:
-        self.cursor = _C.SuffixIndex.Cursor()
+        self.cursor = SuffixIndex.Cursor()
 
     def step(self, token: int) -> list[int]:
         """Returns what is drafted behind `token`."""

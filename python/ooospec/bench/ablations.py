@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import fields
 from typing import Any
 
 from ooospec._core import _C
@@ -116,7 +117,8 @@ def waiting(method: Method) -> Method:
 
     def make(request: Request) -> Any:
         drafter = method(request)
-        return WaitingDrafter(**vars(drafter))
+        given = {one.name: getattr(drafter, one.name) for one in fields(drafter) if one.init}
+        return WaitingDrafter(**given)
 
     return make
 
