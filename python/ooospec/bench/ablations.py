@@ -117,7 +117,7 @@ def waiting(method: Method) -> Method:
 
     def make(request: Request) -> Any:
         drafter = method(request)
-        given = {one.name: getattr(drafter, one.name) for one in fields(drafter) if one.init}
+        given = {one.name: getattr(drafter, one.name) for one in fields(RequestDrafter) if one.init}
         return WaitingDrafter(**given)
 
     return make
