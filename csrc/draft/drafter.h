@@ -135,6 +135,8 @@ class Drafter {
   double encode_us() const { return tokenizer_.encode_us(); }
 
  private:
+  static constexpr std::size_t kMaxCalls = 16;  // of an answer, of which hints are heard
+
   // A drafted path and, per token, the probability claimed for it and the rate it is counted under.
   // It starts behind the first `own` tokens of proposal `base`, or at node 0 when base is -1.
   struct Proposal {
