@@ -180,7 +180,7 @@ class RemoteSidecar(Sidecar):
                 self._heard = time.monotonic()
 
     def _hear(self, message: Message) -> bool:
-        """Takes up a message of this session; returns whether it was one that comes here."""
+        """Takes up a message that is for us; returns whether it is of a kind that comes here."""
         if message.kind is Kind.HINT:
             hint = wire.read_hint(message.body)
             return hint is not None and self._ring.try_push(message.request, *hint)
