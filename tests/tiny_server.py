@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import socket
@@ -64,9 +65,13 @@ def user(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
+def taught() -> Any:
+    """Returns the model, a copy of its own: an engine that is still open holds another one."""
+    return copy.deepcopy(_taught())
+
+
 @functools.cache
-def taught(**overrides: Any) -> Any:
-    """Returns the model; it is shared, so change nothing in it. overrides: see taught_model."""
+def _taught() -> Any:
     tokenizer = tiny_tokenizer()
 
     def ids(text: str) -> list[int]:
@@ -80,7 +85,7 @@ def taught(**overrides: Any) -> Any:
     pairs.append((ids(render(tokenizer, user("Weather?"), None)), ids(NO_TOOLS) + end))
     asked = ids(render(tokenizer, user("Weather?"), TOOLS))
     pairs += [(asked + ids(opening), ids(rest) + end) for opening, rest in OPENINGS.items()]
-    return taught_model(pairs, **overrides)
+    return taught_model(pairs)
 
 
 def make_engine(config: EngineConfig | None = None, **options: Any) -> Engine:
