@@ -94,9 +94,10 @@ class Queue:
 
 
 class Scheduler:
-    """Runs jobs in one thread. A cycle admits what fits, does one chunk of prefill, and one round
-    that all share whose prefill is done. Pages are taken at admission and given back within a round
-    of the end, or of a cancellation.
+    """Runs jobs in one thread. A cycle admits what fits, then moves every job on by one launch: a
+    chunk of prefill, or its part of the round that all share whose prefill is done. (With one chunk
+    a cycle for all, jobs end faster than they start, and rounds run half empty.) Pages are taken at
+    admission and given back within a cycle of the end, or of a cancellation.
     """
 
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
@@ -172,8 +173,8 @@ class Scheduler:
         self._drop_the_overdue()
         while self.num_running < self._max_running and self._admit():
             pass
-        if self._starting:
-            self._start_on(self._starting[0])
+        for job in list(self._starting):
+            self._start_on(job)
         if self._running:
             self._round()
 
