@@ -321,6 +321,15 @@ def test_an_answer_is_cut_when_its_time_is_up() -> None:
         assert 0 < answer.usage.completion_tokens < 700
 
 
+def test_the_limit_of_tokens_holds_for_who_asks_for_no_number_too() -> None:
+    with serving(make_engine(), limits=Limits(max_answer_tokens=5)) as served:
+        answer = served.ask("Tell me.")
+        assert answer.choices[0].finish_reason == "length"
+        assert answer.usage.completion_tokens == 5
+        with pytest.raises(openai.BadRequestError, match="max_tokens: expected at most 5, got 6"):
+            served.ask("Tell me.", max_tokens=6)
+
+
 def test_what_fails_in_the_engine_is_told_and_ends(served: Serving) -> None:
     """I12: the client hears of it, and the next request is answered."""
 

@@ -46,7 +46,7 @@ def serve(
         float, typer.Option(help="From arrival to end.", min=1, rich_help_panel=LIMITS)
     ] = 600.0,
     max_answer_tokens: Annotated[
-        int, typer.Option(help="That may be asked for.", min=1, rich_help_panel=LIMITS)
+        int, typer.Option(help="Most of an answer.", min=1, rich_help_panel=LIMITS)
     ] = 16384,
     max_tools: Annotated[
         int, typer.Option(help="Of a request.", min=1, rich_help_panel=LIMITS)

@@ -14,7 +14,8 @@ class Limits:
     """Bounds of requests; what is beyond one is refused with an error that names it.
 
     max_body_bytes: of a request. max_depth: of nested lists and objects in it.
-    max_messages, max_tools: of a request. max_answer_tokens: most that a request may ask for.
+    max_messages, max_tools: of a request. max_answer_tokens: most that a request may ask for, and
+    gets if it asks for no number.
     max_queue: requests that wait for a place. max_seconds: from arrival to the end of an answer,
     which is then cut. max_running: requests that share the engine, at most 64.
 

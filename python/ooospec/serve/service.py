@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from fastapi import Request as HttpRequest
 from fastapi.concurrency import run_in_threadpool
@@ -155,7 +156,9 @@ class Service:
             opening=opening,
             **asked.sampling(),
         )
-        self.engine.answer_limit(request)
+        most = self.limits.max_answer_tokens
+        if self.engine.answer_limit(request) > most:  # by default: it asked for no number
+            request = replace(request, params=replace(request.params, max_tokens=most))
         return asked, choice, request
 
 
