@@ -187,6 +187,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("top_p", 0),
     ("max_tokens", 0),
     ("max_tokens", 1 << 20),
+    ("max_tokens", 2.5),
+    ("max_tokens", True),
     ("stop", ""),
     ("stop", ["a"] * 99),
     ("messages", []),
@@ -210,6 +212,17 @@ REFUSED: list[tuple[str, Any]] = [
 def test_what_asks_for_nothing_is_taken(served: Serving) -> None:
     body = {"model": "tiny", "messages": user("Tell me."), "max_tokens": 2, **NEUTRAL}
     assert served.http.post("/v1/chat/completions", json=body).status_code == 200
+
+
+def test_whole_numbers_may_be_written_with_a_point(served: Serving) -> None:
+    """As JSON Schema, by which the route is described, has it."""
+    body = {"max_tokens": 3.0, "min_tokens": 0.0, "top_k": 9.0, "seed": 7.0, "temperature": 1}
+    given, plainly = (
+        served.ask("Tell me.", extra_body={name: kind(value) for name, value in body.items()})
+        for kind in (float, int)
+    )
+    assert given.usage.completion_tokens == 3
+    assert given.choices[0].message == plainly.choices[0].message
 
 
 @pytest.mark.parametrize(("name", "value"), REFUSED)

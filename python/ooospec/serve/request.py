@@ -6,7 +6,14 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import MAX_STOP_CHARACTERS, MAX_STOPS, Limits
@@ -34,6 +41,16 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # never looks at a byte twice
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
+
+def _as_whole(value: Any) -> Any:
+    """Returns a whole number as JSON means it: 1.0 is 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_as_whole)
+Whole = Annotated[int, WHOLE]
+Count = Annotated[int, Field(ge=0), WHOLE]
+AtLeastOne = Annotated[int, Field(ge=1), WHOLE]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 
 
@@ -73,13 +90,13 @@ class ChatRequest(Strict):
     parallel_tool_calls: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    max_completion_tokens: int | None = Field(default=None, ge=1)
-    min_tokens: int | None = Field(default=None, ge=0)
+    max_tokens: AtLeastOne | None = None
+    max_completion_tokens: AtLeastOne | None = None
+    min_tokens: Count | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=0)
-    seed: int | None = None
+    top_k: Count | None = None
+    seed: Whole | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = None
     ignore_eos: bool | None = None
 
