@@ -24,8 +24,11 @@ from ooospec.integrations.vllm.arrival import Arrivals
 from ooospec.integrations.vllm.costs import StepCosts
 from ooospec.integrations.vllm.note import KEY, Note, tools_in
 from ooospec.integrations.vllm.settings import Settings
+from ooospec.replay import slot_records
+from ooospec.sidecar.remote import RemoteSidecar
 from tiny_models import tiny_tokenizer
 from tiny_server import ANSWERS, TOOLS, user
+from waiting import wait_for
 
 MAX_LENGTH = 512
 MAX_BATCH = 4
@@ -147,30 +150,45 @@ def test_requests_without_identity_may_have_the_same_tokens(folder: Path) -> Non
 
 
 def test_hints_reach_the_worker(folder: Path) -> None:
+    """The first request of a session comes too late for its own hints; those of the next have come
+    once the worker's session is known to the sidecar, and all that was said has arrived.
+    """
     listener = RecordedListener(lambda messages: CALLS)
     arrivals = Arrivals(listener.address)
+    assert arrivals.sidecar is not None
+    wait_until_known(arrivals.sidecar)
     drafts = proposer(folder, drafted=8, sidecar=listener.address)
     rates = []
-    for _ in range(2):  # the first request of a session comes too late for its own hints
+    for _ in range(2):
         body = json.dumps({"messages": user("Weather?"), "tools": TOOLS}).encode()
-        before = listener.num_asked
         noted, number = arrivals.note(body)
-        while listener.num_asked == before:
-            time.sleep(0.001)
         request = asked("Weather?")
         request.extra_args = json.loads(noted)["vllm_xargs"]
-        assert arrivals.sidecar is not None
         if rates:
-            deadline = time.monotonic() + 30
-            while not drafts._hints._waiting and time.monotonic() < deadline:
-                drafts._hints.poll()
+            wait_for_hints(drafts, (arrivals.sidecar.session, number))
         rates.append(run(drafts, [request], identity=True))
         arrivals.over(number)
+        wait_until_known(*drafts._hints._sidecars.values())
     num_tokens = len(asked("Weather?").answer)
     assert rates[1] >= num_tokens / (num_tokens // 9 + 2)  # eight drafted, one of the target's own
     drafts._hints.close()
     arrivals.close()
     listener.close()
+
+
+def wait_until_known(sidecar: RemoteSidecar) -> None:
+    wait_for(lambda: sidecar.status.startswith("ready"))
+
+
+def wait_for_hints(drafts: Proposer, key: tuple[int, int]) -> None:
+    """Returns when all that is said about a request waits for it. key: its session and number."""
+    num_said = len(list(slot_records(key[1], CALLS, TOOLS)))
+
+    def all_there() -> bool:
+        drafts._hints.poll()
+        return len(drafts._hints._waiting.get(key, [])) == num_said
+
+    wait_for(all_there)
 
 
 def test_what_fails_ends_drafts_only(folder: Path) -> None:

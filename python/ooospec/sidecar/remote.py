@@ -29,6 +29,7 @@ from ooospec.sidecar.worker import Ask, SidecarConfig
 logger = logging.getLogger("ooospec.sidecar")
 
 HELLO_SECONDS = 1.0  # between two questions whether it is there
+FIRST_HELLO_SECONDS = 0.02  # so at first, then twice as long each time: connecting takes a moment
 AWAY_SECONDS = 5.0  # without a word it counts as away
 MAX_QUEUED = 64  # messages to a sidecar that does not take them
 
@@ -121,16 +122,20 @@ class RemoteSidecar(Sidecar):
         poller.register(self._socket, self._zmq.POLLIN)
         poller.register(self._woken, self._zmq.POLLIN)
         asked = 0.0  # when it was last asked whether it is there
+        pause = FIRST_HELLO_SECONDS
         while not self._closing:
             now = time.monotonic()
             if now - max(self._heard, self._connected) > AWAY_SECONDS:
                 poller.unregister(self._socket)
                 self._start_anew()
                 poller.register(self._socket, self._zmq.POLLIN)
-            if now - asked >= HELLO_SECONDS:
+                pause = FIRST_HELLO_SECONDS
+            if now - asked >= pause:
                 self._transmit(Message(Kind.HELLO, self.session))
                 asked = now
-            ready = dict(poller.poll(HELLO_SECONDS * 1000))
+                known = self._heard > self._connected
+                pause = HELLO_SECONDS if known else min(2 * pause, HELLO_SECONDS)
+            ready = dict(poller.poll(pause * 1000))
             if self._socket in ready:
                 self._take()
             if self._woken.fileno() in ready:
