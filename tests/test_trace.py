@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ooospec._core import _C
+from ooospec.errors import InvalidRequest
 from ooospec.hints import HintArrival
 from ooospec.loop import Metrics, Round
 from ooospec.sidecar.wave import Step, WaveReport
@@ -99,8 +100,8 @@ def test_the_file_is_json(tmp_path: Path) -> None:
     requests = [TracedRequest("one", METRICS, ARRIVALS, WAVE)]
     write_trace(tmp_path / "trace.json", requests)
     assert json.loads((tmp_path / "trace.json").read_text()) == chrome_trace(requests)
-    with pytest.raises(OSError, match="No such file"):
-        write_trace(tmp_path / "no" / "trace.json", requests)
+    with pytest.raises(InvalidRequest, match="expected a place to write to, got a file at"):
+        write_trace(tmp_path / "trace.json" / "no_folder", requests)
 
 
 def test_a_trace_of_nothing_is_empty() -> None:

@@ -12,8 +12,9 @@ import os
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ooospec.files import write_text
 
 if TYPE_CHECKING:
     from ooospec.hints import HintArrival
@@ -84,8 +85,8 @@ def chrome_trace(requests: Seq[TracedRequest]) -> dict[str, Any]:
 
 
 def write_trace(path: str | os.PathLike[str], requests: Seq[TracedRequest]) -> None:
-    """Writes the trace of `requests` to the file `path`. Raises OSError."""
-    Path(path).write_text(json.dumps(chrome_trace(requests)) + "\n")
+    """Writes the trace of `requests` to the file `path`. Raises InvalidRequest."""
+    write_text(path, json.dumps(chrome_trace(requests)) + "\n")
 
 
 def _target(metrics: Metrics) -> Iterator[Event]:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ooospec.errors import InvalidRequest
+from ooospec.files import append_whole, make_folder, whole_lines
+from ooospec.model_files import first_line
 
 
 @dataclass(frozen=True)
@@ -60,33 +62,42 @@ class Record:
 class RecordFile:
     """Records as lines of JSON behind one that has the settings.
 
-    Raises InvalidRequest, when made, for a file of other settings.
+    There is no file before the first record. Raises InvalidRequest, when made, for a file of other
+    settings, and where it cannot be written to.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
         self.records: list[Record] = []
-        head = json.dumps({"settings": settings}, sort_keys=True)
-        if not path.exists():
-            path.write_text(head + "\n")
+        self._settings = settings
+        lines = whole_lines(path)
+        self._is_new = not lines
+        if not lines:
             return
-        lines = path.read_text().splitlines(keepends=True)
-        if not lines or json.loads(lines[0]) != json.loads(head):
+        try:
+            old = dict(json.loads(lines[0])["settings"])
+            same = old == json.loads(json.dumps(settings))
+            self.records = [Record(**json.loads(line)) for line in lines[1:] if same]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidRequest(
+                f"{path}: expected what a bench wrote, got {first_line(error)}; give another --out"
+            ) from error
+        if not same:
             raise InvalidRequest(
                 f"{path}: expected the results of the same command, got those of other settings "
-                f"({_difference(lines, settings)}); give another --out"
+                f"({_difference(old, settings)}); give another --out"
             )
-        if not lines[-1].endswith("\n"):  # killed while writing
-            lines.pop()
-            path.write_text("".join(lines))
-        self.records = [Record(**json.loads(line)) for line in lines[1:]]
 
     def add(self, records: Iterable[Record]) -> None:
-        """Keeps the records of one request, all in one write."""
+        """Keeps the records of one request, all of them or none. Raises InvalidRequest."""
         new = list(records)
+        lines = [asdict(record) for record in new]
+        if self._is_new:
+            make_folder(self.path.parent)
+            lines.insert(0, {"settings": self._settings})
+        append_whole(self.path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+        self._is_new = False
         self.records += new
-        with self.path.open("a") as file:
-            file.write("".join(json.dumps(asdict(record)) + "\n" for record in new))
 
     def done(self, target: str, file: str) -> dict[str, list[Record]]:
         """Returns the records of a cell by request, in the order in which they were made."""
@@ -97,8 +108,7 @@ class RecordFile:
         return found
 
 
-def _difference(lines: list[str], settings: dict[str, Any]) -> str:
-    old = json.loads(lines[0]).get("settings", {}) if lines else {}
+def _difference(old: dict[str, Any], settings: dict[str, Any]) -> str:
     return ", ".join(
         f"{key}: {old.get(key)!r}, not {settings.get(key)!r}"
         for key in sorted({*old, *settings})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import html
+import io
 import json
 from collections.abc import Sequence as Seq
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from rich.table import Table
 from ooospec.bench.plots import plots
 from ooospec.bench.records import Record
 from ooospec.bench.summary import Cell, Ratio
+from ooospec.files import write_text
 
 COLUMNS = (
     "target",
@@ -101,16 +103,17 @@ def write_csv(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
             ratio: Ratio = row.pop(name)
             row |= {name: ratio[0], f"{name}_low": ratio[1], f"{name}_high": ratio[2]}
         rows.append(row | facts)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, file.getvalue())
 
 
 def write_json(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
     """Writes facts and cells; ratios are [value, low, high]."""
     known = {"facts": facts, "cells": [asdict(cell) for cell in cells]}
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    write_text(path, json.dumps(known, indent=1) + "\n")
 
 
 def write_html(
@@ -151,7 +154,7 @@ def write_html(
     for name, value in facts.items():
         page.append(f"<dt>{html.escape(name)}</dt><dd><code>{html.escape(str(value))}</code></dd>")
     page.append("</dl></body></html>")
-    path.write_text("\n".join(page) + "\n")
+    write_text(path, "\n".join(page) + "\n")
 
 
 def _rows(cells: Seq[Cell]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+import ooospec.cli.options as opt
 from ooospec.cli.synth import writer
 from ooospec.errors import InvalidRequest
 from ooospec.sets.build import SETS, build
@@ -23,7 +24,10 @@ def build_requests(
             exists=True,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the request file.")] = Path(),
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder of the request file.", callback=opt.folder_place),
+    ] = Path(),
 ) -> None:
     """Build an evaluation set's request file, and print its hash.
 

@@ -24,6 +24,7 @@ from ooospec.cli.generate import report
 from ooospec.cli.requests import gather
 from ooospec.cli.samples import FLIGHT, request
 from ooospec.cli.view import coloured, legend, plot, source_name, spans
+from ooospec.files import write_text
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, SIDECAR, TARGET, shipped_folder
 from ooospec.trace import Recorder, TracedRequest, write_trace
 
@@ -81,7 +82,8 @@ def demo(
     method: Annotated[str, typer.Option(help="A name of ooospec.methods.METHODS.")] = "ooo",
     max_tokens: opt.MaxTokens = 256,
     svg: Annotated[
-        Path | None, typer.Option(help="Write the final view to this file.", dir_okay=False)
+        Path | None,
+        typer.Option(help="Write the final view to this file.", dir_okay=False, callback=opt.place),
     ] = None,
     trace: opt.Trace = None,
     as_json: opt.Json = False,
@@ -126,7 +128,7 @@ def demo(
     if svg is not None:
         picture = Console(record=True, width=WIDTH, file=io.StringIO())
         picture.print(_ends(question, runs, equal, WIDTH))
-        picture.save_svg(str(svg), title=f"ooospec demo: {Path(target).name}")
+        write_text(svg, picture.export_svg(title=f"ooospec demo: {Path(target).name}"))
     if as_json:
         answers = [report(run.method, run.method, run.answer, run.seconds) for run in runs]
         print(json.dumps({"equal": equal, "answers": answers}, ensure_ascii=False))

@@ -17,6 +17,7 @@ from rich.table import Table
 import ooospec.cli.options as opt
 from ooospec.cli.requests import read_requests
 from ooospec.errors import InvalidRequest
+from ooospec.files import write_text
 
 if TYPE_CHECKING:
     from ooospec.train.evaluation import Tally
@@ -45,7 +46,11 @@ def eval_sidecar(
     ] = False,
     hints: Annotated[
         Path | None,
-        typer.Option(help="File to write what was said to, as {id, hints}, for `ooospec replay`."),
+        typer.Option(
+            help="File to write what was said to, as {id, hints}, for `ooospec replay`.",
+            dir_okay=False,
+            callback=opt.place,
+        ),
     ] = None,
     as_json: opt.Json = False,
     placement: opt.PlacementOption = opt.Placement.thread,
@@ -97,7 +102,7 @@ def eval_sidecar(
         running.close()
     if hints is not None:
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        hints.write_text(text)
+        write_text(hints, text)
     if as_json:
         sets = {
             name: {"sidecar": ours.numbers(), "baseline": trivial.numbers()}

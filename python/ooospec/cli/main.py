@@ -83,9 +83,11 @@ def run(args: Seq[str]) -> int:
     options = [arg for arg in args if arg != "--debug"]
     debug = len(options) < len(args)
     try:
-        return app(options or ["--help"], prog_name="ooospec", standalone_mode=False) or 0
+        code = app(options or ["--help"], prog_name="ooospec", standalone_mode=False) or 0
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # whoever read our output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", 130)
@@ -93,11 +95,22 @@ def run(args: Seq[str]) -> int:
         if debug:
             traceback.print_exc()
         if hasattr(error, "format_message"):  # a wrong option or argument
-            return _say(str(error.format_message()).strip().replace("\n", " "), 2)
+            said = str(error.format_message()).strip().replace("\n", " ")
+            return _say(said, 2) if said else 2  # nothing: its help was shown
         if isinstance(error, OoospecError):
             return _say(str(error), 2)
+        if isinstance(error, OSError):
+            if error.filename is None:  # a full disk behind our output, say
+                _drop_output()
+            where = error.filename or "output"
+            return _say(f"{where}: expected the system to do it, got {error.strerror}", 1)
         hint = "" if debug else " (a bug; --debug shows where)"
         return _say(f"{type(error).__name__}: {error}{hint}", 1)
+
+
+def _drop_output() -> None:
+    """Sends what standard output still holds nowhere, else Python tries again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, code: int) -> int:

@@ -15,7 +15,8 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from ooospec.errors import InvalidRequest
+import ooospec.cli.options as opt
+from ooospec.files import whole_file
 
 requests = typer.Typer(help="Requests for tool calls.", no_args_is_help=True)
 
@@ -31,7 +32,13 @@ def synth(
     seed: Annotated[int, typer.Option(help="Other seeds give other requests.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="File, *.gz is compressed; else standard output."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="File, *.gz is compressed; else standard output.",
+            dir_okay=False,
+            callback=opt.place,
+        ),
     ] = None,
     families: Annotated[
         str | None, typer.Option(help="Comma-separated; all if not given. See below.")
@@ -70,16 +77,14 @@ def synth(
 
 @contextmanager
 def writer(path: Path | None) -> Iterator[TextIO]:
-    """Gives the file to write to. The same rows give the same bytes."""
+    """Gives a text file to write to; it is at `path` once it is whole. The same rows give the same
+    bytes. Raises InvalidRequest.
+    """
     if path is None:
         yield sys.stdout
         return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            file: Any = stack.enter_context(path.open("wb"))
-            if path.suffix == ".gz":
-                file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-            yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
-    except OSError as error:
-        raise InvalidRequest(f"{path}: expected a file to write to, got {error}") from error
+    with ExitStack() as stack:
+        file: Any = stack.enter_context(whole_file(path))
+        if path.suffix == ".gz":
+            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))

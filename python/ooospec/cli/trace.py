@@ -24,7 +24,10 @@ def trace(
         list[Path],
         typer.Option(help="File of requests; may be repeated.", exists=True, dir_okay=False),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to add to.", dir_okay=False)],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="File to add to.", dir_okay=False, callback=opt.place),
+    ],
     method: Annotated[str, typer.Option(help="The same answers by each.")] = "toolspec",
     limit: Annotated[int | None, typer.Option(help="Only so many of each file.", min=1)] = None,
     max_tokens: opt.MaxTokens = 512,

@@ -11,6 +11,7 @@ from torch import nn
 
 from ooospec.backends.load import wrap_with_adapter
 from ooospec.errors import UnsupportedModel, needs_extra
+from ooospec.files import make_folder, whole_file, writing
 
 Where = Literal["attention", "linear"]
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -74,19 +75,23 @@ def load_adapter_state(model: Any, state: dict[str, torch.Tensor]) -> None:
 def save_adapter(model: Any, state: dict[str, torch.Tensor], folder: Path, *, base: str) -> int:
     """Writes an adapter folder in bfloat16; returns the bytes of its weights.
 
-    base: name of the model it is for, as people should find it.
+    base: name of the model it is for, as people should find it. Raises InvalidRequest where it
+    cannot be written.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     config = model.peft_config["default"]
     config.base_model_name_or_path = base
     config.inference_mode = True
-    config.save_pretrained(str(folder))
+    with writing(folder):
+        config.save_pretrained(str(folder))
     config.inference_mode = False
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in state.items()}
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    return (folder / WEIGHTS_FILE).stat().st_size
+    data = save(tensors, metadata={"format": "pt"})
+    with whole_file(folder / WEIGHTS_FILE) as file:
+        file.write(data)
+    return len(data)
 
 
 def _peft() -> Any:

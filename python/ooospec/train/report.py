@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ooospec.errors import needs_extra
+from ooospec.files import whole_file, write_text
 from ooospec.train.config import TrainConfig
 from ooospec.train.trainer import History
 from ooospec.version import VERSION
@@ -63,8 +64,8 @@ def write_report(
         "history": asdict(history),
         "num_bytes": num_bytes,
     }
-    (folder / NUMBERS).write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
-    (folder / CARD).write_text(_card(numbers, data, history))
+    write_text(folder / NUMBERS, json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / CARD, _card(numbers, data, history))
     write_curves(folder / CURVES, history)
 
 
@@ -128,7 +129,9 @@ def _card(numbers: Mapping[str, Any], data: Data, history: History) -> str:
 
 
 def write_curves(path: Path, history: History) -> None:
-    """Draws loss and exact answers against steps. Raises MissingExtra without matplotlib."""
+    """Draws loss and exact answers against steps, as SVG. Raises MissingExtra without matplotlib,
+    InvalidRequest where it cannot be written.
+    """
     with needs_extra("train", "curves"):
         from matplotlib.figure import Figure
     figure = Figure(figsize=(9, 3.2), layout="constrained")
@@ -146,7 +149,8 @@ def write_curves(path: Path, history: History) -> None:
     right.set(xlabel="step", ylabel="dev rows answered exactly", ylim=(0, 1.02))
     if history.evaluations:
         right.legend(frameon=False, fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
+    with whole_file(path) as file:
+        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def _smoothed(values: Seq[float]) -> list[float]:

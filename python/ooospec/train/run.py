@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
-from ooospec.backends.load import load_model
+from ooospec.backends.load import find_device, load_model
 from ooospec.errors import InvalidRequest
+from ooospec.files import write_text
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.train.branches import Scorer
 from ooospec.train.config import TrainConfig
@@ -46,11 +47,10 @@ class Run:
     def save(self, base: str) -> int:
         """Writes the best adapter into the folder, and the dev requests beside it.
 
-        base: name of the model. Returns the bytes of the weights.
+        base: name of the model. Returns the bytes of the weights. Raises InvalidRequest.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / DEV).open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in self.dev)
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in self.dev)
+        write_text(self.folder / DEV, "".join(lines))
         return save_adapter(self.model, self.trainer.best_state, self.folder, base=base)
 
 
@@ -74,16 +74,15 @@ def open_run(
     else. skipped: rows that were no requests, by reason. files, traced: their names, for the card.
     Raises InvalidRequest for no valid row, ModelNotFound, UnsupportedModel.
     """
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    half = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+    place = find_device(device)
+    half = torch.bfloat16 if place.type == "cuda" else torch.float32
     wanted = half if dtype is None else getattr(torch, dtype, None)
     if wanted not in (torch.bfloat16, torch.float32):
         raise InvalidRequest(f"dtype: expected bfloat16 or float32 to train in, got {dtype!r}")
     if isinstance(source, str):
         source = load_model(source, wanted)
     model, tokenizer = source
-    model = model.to(device)
+    model = model.to(place)
     limit = min(config.max_tokens, getattr(model.config, "max_position_embeddings", 1 << 30))
     builder = PromptBuilder(tokenizer, max_tokens=limit, examples=False)
     reasons = Counter(skipped or {})

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ooospec._core import _C
 from ooospec.engine import Engine, Generation
 from ooospec.errors import InvalidRequest, OutOfPages
+from ooospec.files import append_whole, make_folder, whole_lines
 from ooospec.formats import tool_set
 from ooospec.train.labels import BadRow, label
 
@@ -29,17 +30,17 @@ class TraceFiles:
 
     def done(self) -> set[str]:
         """Returns the ids that were traced already, read or not; a line that a kill cut off is
-        taken away. Mutates: the files.
+        taken away. Mutates: the files. Raises InvalidRequest for a file of something else.
         """
         return {
-            str(json.loads(line)["id"])
+            _id_of(line, f"{path}, line {number}")
             for path in (self.path, self.failed_path)
-            for line in _whole_lines(path)
+            for number, line in enumerate(whole_lines(path), start=1)
         }
 
     def add(self, request: Mapping[str, Any], answer: Generation | None, failure: str) -> None:
         """Writes the row of a request. failure: why its answer has no call that can be learnt, or
-        "".
+        "". Raises InvalidRequest where that cannot be.
         """
         row: dict[str, Any] = {"id": request["id"], "messages": request["messages"]}
         row["tools"] = request.get("tools")
@@ -53,9 +54,8 @@ class TraceFiles:
             assert answer is not None
             row["call"] = first_call(answer)
         path = self.failed_path if failure else self.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            _write_line(file, row)
+        make_folder(path.parent)
+        append_whole(path, (json.dumps(row, ensure_ascii=False) + "\n").encode())
 
 
 def trace(
@@ -127,18 +127,10 @@ def _why_no_call(answer: Generation, tools: Seq[Any]) -> str:
     return ""
 
 
-def _write_line(file: TextIO, row: Mapping[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    file.flush()
-
-
-def _whole_lines(path: Path) -> list[str]:
-    """Returns the lines of a file; what follows the last line end is cut off the file."""
-    if not path.is_file():
-        return []
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    if end < len(data):
-        with path.open("r+b") as file:
-            file.truncate(end)
-    return [line for line in data[:end].decode().split("\n") if line]
+def _id_of(line: str, where: str) -> str:
+    try:
+        return str(json.loads(line)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidRequest(
+            f"{where}: expected a row of `ooospec trace`, got {line:.60}; give another --out"
+        ) from error

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import math
-import os
+import pickle
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from pathlib import Path
 import torch
 
 from ooospec.errors import InvalidRequest
+from ooospec.files import whole_file
+from ooospec.model_files import first_line
 from ooospec.train.branches import Scorer, make_batch
 from ooospec.train.config import TrainConfig
 from ooospec.train.lora import adapter_state, load_adapter_state
@@ -24,6 +28,15 @@ from ooospec.train.rows import Example
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_SECONDS = 30.0
 MAX_NORM = 1.0  # of the gradient
+_BROKEN = (  # what torch.load raises for a file that torch.save did not write
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    pickle.UnpicklingError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True)
@@ -125,7 +138,8 @@ class Trainer:
     def run(self) -> Iterator[float]:
         """Trains on; yields the loss of each step, after it, and writes checkpoints on the way.
 
-        Raises InvalidRequest for a loss that is not finite.
+        Raises InvalidRequest for a loss that is not finite, and for a checkpoint that cannot be
+        written; the last one stays.
         """
         history, config = self.history, self._config
         self._model.train()
@@ -204,9 +218,8 @@ class Trainer:
             torch.cuda.synchronize(self.scorer.device)
 
     def _save(self) -> None:
-        """Writes the checkpoint; a kill leaves the old one or the new one."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_suffix(".new")
+        """Writes the checkpoint; what goes wrong leaves the old one. Raises InvalidRequest."""
+        saved = io.BytesIO()  # torch hides what the system says of a full disk
         torch.save(
             {
                 "key": self._key,
@@ -215,14 +228,22 @@ class Trainer:
                 "optimizer": self._optimizer.state_dict(),
                 "history": asdict(self.history),
             },
-            new,
+            saved,
         )
-        os.replace(new, self._path)
+        with whole_file(self._path) as file:
+            file.write(saved.getbuffer())
         self._saved = time.perf_counter()
 
     def _load(self) -> None:
-        saved = torch.load(self._path, map_location="cpu", weights_only=True)
-        if saved["key"] != self._key:
+        try:
+            saved = torch.load(self._path, map_location="cpu", weights_only=True)
+            key = saved["key"]
+        except _BROKEN as error:
+            raise InvalidRequest(
+                f"{self._path}: expected a checkpoint, got a file that is none "
+                f"({first_line(error)}); take another --out, or remove it"
+            ) from error
+        if key != self._key:
             raise InvalidRequest(
                 f"{self._path}: expected a checkpoint of these settings and data, got one of "
                 "others; take another --out, or remove it"
