@@ -131,7 +131,10 @@ def test_a_warm_bench_reads_all_prompts_from_the_cache(
         (("--method", "ooo"), "expected a --sidecar, got none"),
         (("--method", "fast"), "expected some of ar, ooo, .*, got 'fast'"),
         (("--requests", "{twice}"), "expected ids that differ, got 'a' twice"),
-        (("--device", "nowhere"), "nowhere"),
+        (("--device", "nowhere"), "device: expected one that is here, .*, got 'nowhere'"),
+        (("--sidecar", "/no/model"), "got '/no/model': no such folder"),
+        (("--sidecar", "{model}", "--adapter", "x=.", "--method", "ooo, x"), "failed: not loaded"),
+        (("--requests", "{calls}"), "a: expected calls, a list of objects .*, got 3"),
     ],
 )
 def test_what_is_refused(
@@ -145,9 +148,11 @@ def test_what_is_refused(
     monkeypatch.chdir(tmp_path)
     twice = tmp_path / "twice.jsonl"
     twice.write_text('{"id": "a", "messages": []}\n' * 2)
-    args = tuple(arg.replace("{twice}", str(twice)) for arg in args)
-    assert run(["bench", "--target", model, *args]) == 2
-
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text('{"id": "a", "messages": [], "calls": 3}\n')
+    names = {"twice": str(twice), "calls": str(calls), "model": model}
+    assert run(["bench", "--target", model, *(arg.format(**names) for arg in args)]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.jsonl", "twice.jsonl"]
     assert re.search(message, capsys.readouterr().err.strip().splitlines()[-1])
 
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,7 +132,8 @@ def test_generate_samples_the_same_for_the_same_seed(
         ),
         (["generate", "--target", "M"], "expected a request as text or a file"),
         (["generate", "--target", "M", "x", "--tools", "/no/file"], "'/no/file' does not exist"),
-        (["generate", "--target", "/no/model", "x"], "expected a folder or hub id"),
+        (["generate", "--target", "/no/model", "x"], "got '/no/model': no such folder"),
+        (["generate", "--target", "M", "-s", "ftp://x", "x"], "got 'M'"),
         (["generate", "--target", "M", "x", "--wave", "maybe"], "'maybe' is not one of"),
         (["genrate"], "No such command 'genrate'"),
         (["selfcheck"], "Missing option '--target'"),
@@ -142,7 +147,10 @@ def test_wrong_arguments_get_a_sentence(
 
 
 def test_wrong_input_gets_a_sentence(
-    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tools = tmp_path / "tools.json"
     asks = ("generate", "Hi", "--target", model)
@@ -150,7 +158,14 @@ def test_wrong_input_gets_a_sentence(
     assert "top_p: expected" in refusal(capsys, *asks, "--top-p", "0")
     assert "expected a --sidecar" in refusal(capsys, *asks, "--adapter", str(tmp_path))
     assert "module:Class" in refusal(capsys, *asks, "--source", "nothing")
-    assert "device" in refusal(capsys, *asks, "--device", "toaster")
+    assert "device: expected one that is here" in refusal(capsys, *asks, "--device", "toaster")
+    there = ("--sidecar", model, "--sidecar-device", "toaster")
+    assert "sidecar_device: expected one that is here" in refusal(capsys, *asks, *there)
+    assert not [one for one in threading.enumerate() if one.name == "ooospec-sidecar"]
+    (tmp_path / "broken.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "ZeroDivisionError" in refusal(capsys, *asks, "--source", "broken:Class")
+    assert "got a file at" in refusal(capsys, *asks, "--trace", f"{__file__}/trace.json")
     assert "dtype: expected" in refusal(capsys, *asks, "--dtype", "int3")
     tools.write_text("{}")
     assert "expected a JSON list of tools" in refusal(capsys, *asks, "--tools", str(tools))
@@ -196,10 +211,13 @@ def test_requests_are_read_as_they_are_written(requests: Path, tmp_path: Path) -
         (b"[1]", "line 1: expected an object with messages"),
         (b'{"messages": "hi"}', "line 1: expected an object with messages"),
         (b"\xff\xfe", "expected lines of JSON"),
+        (b'{"messages": ' + b"[" * 100_000, "line 1: expected a JSON object"),
+        (gzip.compress(b"{}" * 99)[:-9], "expected lines of JSON, got Compressed file ended"),
+        (gzip.compress(b"")[:10] + b"\xff" * 9, "expected lines of JSON, got Error"),
     ],
 )
 def test_bad_lines_are_named(content: bytes, sentence: str, tmp_path: Path) -> None:
-    path = tmp_path / "bad.jsonl"
+    path = tmp_path / ("bad.jsonl.gz" if content[:2] == b"\x1f\x8b" else "bad.jsonl")
     path.write_bytes(content)
     with pytest.raises(InvalidRequest, match=sentence):
         read_requests(path)
@@ -352,6 +370,19 @@ def test_doctor_without_triton_or_nvcc_says_what_that_costs(
     assert "install torch for CUDA" in found["GPU"]["advice"]
 
 
+@pytest.mark.parametrize("command", ["serve", "front"])
+def test_an_address_that_is_taken_is_named_before_a_model_is_loaded(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("uvicorn")
+    what = ("--target", "/no/model") if command == "serve" else ("--upstream", "http://127.0.0.1:9")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refusal(capsys, command, *what, "--port", str(port))
+    assert f"expected a free address of this machine, got 127.0.0.1 and {port}" in said
+    assert "got 192.0.2.1 and 8000" in refusal(capsys, command, *what, "--host", "192.0.2.1")
+
+
 # --- what is shown ------------------------------------------------------------------------------
 
 
@@ -399,6 +430,15 @@ def test_help_is_quick_and_loads_no_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(command in done.stdout for command in COMMANDS)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_output_that_nobody_can_take_is_one_sentence() -> None:
+    program = [sys.executable, "-m", "ooospec", "requests", "synth", "--count", "3"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True)
+    said = f"ooospec: output: expected the system to do it, got {os.strerror(errno.ENOSPC)}\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_exit_codes_of_the_program() -> None:

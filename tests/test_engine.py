@@ -15,7 +15,7 @@ from equality import CHUNK, Counts, assert_same, drafting, make_engine, referenc
 from hostile import ScriptedDrafter
 from ooospec.config import EngineConfig
 from ooospec.engine import Delta, Engine, Generation
-from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
+from ooospec.errors import EngineClosed, InvalidRequest, OutOfPages, PromptTooLong
 from tiny_models import FAMILIES, tiny_tokenizer
 
 SLOW = ["shifted", "wrong_one", "noise", "empty", "wrong_root"]  # one token a round
@@ -366,12 +366,31 @@ def test_bad_requests_get_one_error_and_leave_the_engine_usable() -> None:
         (prompt, {"stop": [""]}, InvalidRequest, "stop"),
         (prompt, {"repetition_penalty": 1.1}, InvalidRequest, "repetition_penalty"),  # H11
         (prompt, {"method": "warp"}, InvalidRequest, "expected one of ar, got 'warp'"),
+        (prompt, {"method": []}, InvalidRequest, r"expected one of ar, got \[\]"),
+        ("text", {}, InvalidRequest, "a list of token ids, got 'text'"),  # type: ignore[list-item]
+        (None, {}, InvalidRequest, "a list of token ids, got None"),  # type: ignore[list-item]
+        ([1.5], {}, InvalidRequest, r"a list of token ids, got \[1.5\]"),  # type: ignore[list-item]
     ]
     for ids, settings, kind, message in cases:
         with pytest.raises(kind, match=message):
             engine.stream_ids(ids, **settings)  # at once, not with the first item
     assert engine.generate_ids(prompt, max_tokens=5).token_ids == expected
     assert engine.pool.num_free == num_free
+
+
+def test_a_closed_engine_says_so() -> None:
+    engine = make_engine("qwen2")
+    under_way = engine.stream_ids(prompt_of(10), max_tokens=9)
+    next(under_way)
+    engine.close()
+    engine.close()
+    num_free = engine.pool.num_free
+    for ask in (lambda: next(under_way), lambda: engine.generate_ids(prompt_of(10))):
+        with pytest.raises(
+            EngineClosed, match=r"expected one that is open, got one that was closed"
+        ):
+            ask()
+    assert engine.pool.num_free > num_free
 
 
 class Failing(ScriptedDrafter):

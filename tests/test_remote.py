@@ -91,6 +91,12 @@ def test_messages_come_back(kind: Kind, session: int, request: int, body: bytes)
     assert wire.parse(wire.pack(message)) == message
 
 
+def test_a_sidecar_that_does_not_load_ends_and_says_why(tmp_path: Path, place: str) -> None:
+    listener = Listener(SidecarConfig(str(tmp_path / "none"), wave="always"), bind(place))
+    listener.run()  # returns by itself
+    assert listener.failure.startswith("failed: not loaded: ModelNotFound: model: expected")
+
+
 @given(st.sampled_from(list(Kind)), st.binary(max_size=40), st.data())
 def test_damaged_messages_are_none(kind: Kind, body: bytes, data: st.DataObject) -> None:
     frame = wire.pack(Message(kind, 1, 2, body[: wire.MAX_BODY_BYTES[kind]]))

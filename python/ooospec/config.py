@@ -29,9 +29,8 @@ class EngineConfig:
     shadow: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_nodes <= MAX_NODES:
-            raise ValueError(f"max_nodes: expected 1 to {MAX_NODES}, got {self.max_nodes}")
-        if self.cache_tokens is not None and self.cache_tokens < PAGE_SIZE:
-            raise ValueError(
-                f"cache_tokens: expected at least {PAGE_SIZE}, got {self.cache_tokens}"
-            )
+        if not isinstance(self.max_nodes, int) or not 1 <= self.max_nodes <= MAX_NODES:
+            raise ValueError(f"max_nodes: expected 1 to {MAX_NODES}, got {self.max_nodes!r}")
+        tokens = self.cache_tokens
+        if tokens is not None and (not isinstance(tokens, int) or tokens < PAGE_SIZE):
+            raise ValueError(f"cache_tokens: expected at least {PAGE_SIZE}, got {tokens!r}")

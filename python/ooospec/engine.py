@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
-from ooospec.errors import InvalidRequest, OutOfPages, PromptTooLong
+from ooospec.errors import EngineClosed, InvalidRequest, OutOfPages, PromptTooLong
 from ooospec.formats import Message, Tool, check_tools, opens_thinking, render, tools_as_json
 from ooospec.kv import PrefixCache
 from ooospec.run import DEFAULT_MAX_TOKENS, Delta, Generation, Method, Request, Run, step_together
@@ -69,6 +70,7 @@ class Engine:
         self.prefix_cache = PrefixCache(self.pool, backend.chunk)
         self.lock = threading.RLock()  # a dropped stream may be collected inside a round
         self._request_ids = itertools.count(1)
+        self._closed = False
 
     def generate(
         self,
@@ -86,7 +88,8 @@ class Engine:
         method: a name in `methods`, or a Method; None: `ooo` where it is known, else `ar`.
         tenant: requests of one tenant share cached prefixes.
         sampling: fields of SamplingParams.
-        Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable.
+        Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable. Raises
+        EngineClosed behind close().
         """
         request = self.request(messages, tools, tenant=tenant, **sampling)
         return _last(self._rounds(self.run(request, method)))
@@ -113,7 +116,7 @@ class Engine:
         **sampling: Any,
     ) -> Generation:
         """Returns the answer to raw prompt ids; see generate()."""
-        request = self._request(list(prompt_ids), sampling, tenant=tenant)
+        request = self._request(_ids(prompt_ids), sampling, tenant=tenant)
         return _last(self._rounds(self.run(request, method)))
 
     def stream_ids(
@@ -125,7 +128,7 @@ class Engine:
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
         """Yields a Delta a round, then the Generation, for raw prompt ids; see stream()."""
-        request = self._request(list(prompt_ids), sampling, tenant=tenant)
+        request = self._request(_ids(prompt_ids), sampling, tenant=tenant)
         return _deltas(self._rounds(self.run(request, method)))
 
     def request(
@@ -144,6 +147,9 @@ class Engine:
         begin with; it counts as prompt, and for drafts and calls as answer. Raises InvalidRequest,
         PromptTooLong.
         """
+        for name, text in (("prompt", prompt), ("opening", opening)):
+            if not isinstance(text, str | None):
+                raise InvalidRequest(f"{name}: expected text, got {text!r:.80}")
         known = tools_as_json(tools)
         check_tools(known)
         if prompt is None:
@@ -162,16 +168,21 @@ class Engine:
         )
 
     def run(self, request: Request, method: str | Method | None = None) -> Run:
-        """Returns a run of a request, which holds nothing yet. method: as of generate()."""
+        """Returns a run of a request, which holds nothing yet. method: as of generate().
+
+        Raises EngineClosed.
+        """
+        self._check_open()
         return Run(self, request, self._method(method))
 
     def step(self, runs: Seq[Run]) -> None:
         """Runs one round of runs that have started and are not over: at most as many as nodes.
 
         Several share its rows. What fails in one of them is its `error`, the others go on. Mutates:
-        the runs. Raises what the backend raises.
+        the runs. Raises what the backend raises, and EngineClosed.
         """
         with self.lock:
+            self._check_open()
             if len(runs) == 1:
                 runs[0].loop.step()
             else:
@@ -218,16 +229,22 @@ class Engine:
 
     def close(self) -> None:
         """Ends the sidecar, if there is one, and gives the model back. Safe to call twice."""
+        with self.lock:
+            self._closed = True
         if self.drafting is not None:
             self.drafting.close()
         self.backend.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineClosed("engine: expected one that is open, got one that was closed")
 
     def _method(self, method: str | Method | None) -> Method:
         if method is None:
             method = "ooo" if "ooo" in self.methods else "ar"
         if callable(method):
             return method
-        if method not in self.methods:
+        if not isinstance(method, str) or method not in self.methods:
             known = ", ".join(sorted(self.methods))
             raise InvalidRequest(f"method: expected one of {known}, got {method!r}")
         return self.methods[method]
@@ -278,6 +295,14 @@ class Engine:
             with self.lock:
                 run.close()
         yield run.generation()
+
+
+def _ids(prompt: Seq[int]) -> list[int]:
+    """Returns the ids of a prompt. Raises InvalidRequest for what is no list of integers."""
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError as error:
+        raise InvalidRequest(f"prompt: expected a list of token ids, got {prompt!r:.80}") from error
 
 
 def _deltas(rounds: Iterator[Run | Generation]) -> Iterator[Delta | Generation]:

@@ -31,6 +31,10 @@ class OutOfPages(OoospecError, RuntimeError):
     """The KV cache has no pages left for a request."""
 
 
+class EngineClosed(OoospecError, RuntimeError):
+    """Something is asked of an engine that was closed."""
+
+
 class ShadowMismatch(OoospecError, AssertionError):
     """The state of a sequence differs from the state rebuilt from its committed tokens."""
 

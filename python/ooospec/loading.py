@@ -15,7 +15,7 @@ from jinja2.exceptions import TemplateError
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
-from ooospec.backends.load import load_backend
+from ooospec.backends.load import find_device, load_backend
 from ooospec.config import EngineConfig
 from ooospec.costs import COST_ROWS, RoundClock, RoundCosts, measure_costs
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
@@ -259,9 +259,13 @@ def load(
     `draft` is there with it. corpus: earlier answers that methods which retrieve know beforehand.
     cost_model: size trees by measured cost, which is taken here (some rounds of up to 64 rows) or
     given; off: trees are as large as they may be.
-    Raises what load_backend raises, and ValueError for a bad option. A sidecar that fails shows in
-    its status.
+    Raises what load_backend raises, and ValueError or TypeError for a bad option, before anything
+    is loaded. A sidecar that fails shows in its status.
     """
+    if not isinstance(config, EngineConfig | None):
+        raise TypeError(f"config: expected an EngineConfig, got {config!r:.80}")
+    _check_drafting(sidecar, adapter, placement, wave, sidecar_device, corpus, cost_model)
+    from_outside = [load_source(one) for one in _listed("sources", sources)]
     model: Backend
     if hasattr(target, "measure_costs"):
         model = target
@@ -278,7 +282,7 @@ def load(
         dtype=dtype,
         sidecar_device=sidecar_device,
         sidecar_dtype=sidecar_dtype,
-        sources=sources,
+        sources=from_outside,
         draft_model=draft_model,
         corpus=corpus,
         cost_model=cost_model,
@@ -313,17 +317,18 @@ def load_drafting(
     """Returns what makes drafters for a backend, and the table of its tokens; see load(), which
     gives both to an engine. Raises as load() does.
     """
-    from_outside = [load_source(one) if isinstance(one, str) else one for one in sources]
+    _check_drafting(sidecar, adapter, placement, wave, sidecar_device, corpus, cost_model)
+    from_outside = [load_source(one) for one in _listed("sources", sources)]
     if model.tokenizer is None:
         raise ValueError("target: expected a model with its tokenizer, got one without")
     table = TokenTable(model.tokenizer)
     drafts: DraftModel | None = None
     if draft_model is not None:
         small: Backend
-        if isinstance(draft_model, str):
-            small = load_backend(draft_model, device=device, dtype=dtype, progress=progress)
+        if hasattr(draft_model, "measure_costs"):
+            small = draft_model  # type: ignore[assignment]
         else:
-            small = draft_model
+            small = load_backend(draft_model, device=device, dtype=dtype, progress=progress)
         drafts = DraftModel(small, model.tokenizer)
     costs: RoundCosts | None = None
     if isinstance(cost_model, RoundCosts):
@@ -369,6 +374,36 @@ def load_drafting(
             )
         )
     return drafting, table
+
+
+def _check_drafting(
+    sidecar: Any,
+    adapter: Any,
+    placement: Any,
+    wave: Any,
+    sidecar_device: Any,
+    corpus: Any,
+    cost_model: Any,
+) -> None:
+    """Raises ValueError or TypeError for an option of load_drafting() that is none."""
+    SidecarConfig("", placement=placement, wave=wave)
+    if sidecar is None and adapter is not None:
+        raise ValueError(f"adapter: expected a sidecar beside {adapter!r}, got none")
+    if not (sidecar is None or isinstance(sidecar, str) or hasattr(sidecar, "ask")):
+        raise TypeError(f"sidecar: expected a name, an address or a Sidecar, got {sidecar!r:.80}")
+    if isinstance(sidecar, str) and not is_address(sidecar) and sidecar_device is not None:
+        find_device(sidecar_device, "sidecar_device")
+    if not all(isinstance(answer, str) for answer in _listed("corpus", corpus)):
+        raise TypeError(f"corpus: expected texts, got {corpus!r:.80}")
+    if not isinstance(cost_model, bool | RoundCosts):
+        raise TypeError(f"cost_model: expected True, False or RoundCosts, got {cost_model!r:.80}")
+
+
+def _listed(name: str, given: Any) -> Sequence[Any]:
+    """Returns `given`. Raises TypeError for what is no list, a text above all."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise TypeError(f"{name}: expected a list, got {given!r:.80}")
+    return given
 
 
 def target_text(

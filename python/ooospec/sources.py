@@ -62,19 +62,22 @@ class Source(Protocol):
         """Hears what the target committed."""
 
 
-def load_source(name: str) -> type:
+def load_source(name: str | type) -> type:
     """Returns the source class named `module:Class`, or by an entry point of group
-    `ooospec.sources`.
+    `ooospec.sources`, or itself.
 
     Raises ValueError, naming what was expected and got, when there is none or it lacks a method.
     """
-    if ":" in name:
+    if not isinstance(name, str):
+        found = name
+    elif ":" in name:
         module_name, _, class_name = name.partition(":")
         try:
             found = getattr(importlib.import_module(module_name), class_name)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # whatever somebody's module does when it is imported
             raise ValueError(
-                f"source: expected an importable module:Class, got {name!r} ({error})"
+                f"source: expected an importable module:Class, got {name!r} "
+                f"({type(error).__name__}: {error})"
             ) from error
     else:
         known = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
@@ -95,4 +98,4 @@ def load_source(name: str) -> type:
             f"source {name!r}: expected methods begin, propose and commit, got none called "
             + ", ".join(missing)
         )
-    return found  # type: ignore[no-any-return]
+    return found

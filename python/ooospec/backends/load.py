@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 import transformers
+from safetensors import SafetensorError
 
 from ooospec.backends.fused import FusedBackend
 from ooospec.backends.kernels import trouble
@@ -21,7 +22,7 @@ from ooospec.backends.support import head_dim
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound, needs_extra
-from ooospec.shipped import shipped_folder
+from ooospec.model_files import first_line, load_tokenizer, model_path
 
 logger = logging.getLogger("ooospec")
 
@@ -52,10 +53,13 @@ def load_backend(
     "transformers" runs the model's own modules: with our attention kernels and CUDA graphs there,
     by plain torch elsewhere, with num_padded_rows, and where the kernels do not run, which the log
     says.
-    Raises ModelNotFound, UnsupportedModel, AdapterMismatch, and ValueError for an unknown dtype.
+    Raises ModelNotFound, UnsupportedModel, AdapterMismatch, and ValueError for an unknown dtype,
+    device or backend.
     """
+    if backend not in ("auto", "fused", "transformers"):
+        raise ValueError(f"backend: expected auto, fused or transformers, got {backend!r}")
     if isinstance(source, str | os.PathLike):
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        place = find_device(device)
         if dtype is None:
             dtype = torch.float32 if place.type == "cpu" else torch.bfloat16
         model, found = load_model(os.fspath(source), _dtype(dtype), tokenizer, progress=progress)
@@ -67,7 +71,8 @@ def load_backend(
     else:
         model, found = source, tokenizer
         if dtype is not None or device is not None:
-            model = model.to(device=device, dtype=None if dtype is None else _dtype(dtype))
+            where = None if device is None else find_device(device)
+            model = model.to(device=where, dtype=None if dtype is None else _dtype(dtype))
     if adapter is not None:
         with _bars(progress):
             model = merge_adapter(model, adapter)
@@ -132,9 +137,14 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
         raise ModelNotFound(
             f"adapter: expected a folder with adapter_model.safetensors, got {folder}"
         )
-    with safe_open(weights, framework="pt") as file:
-        stored = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    config = peft.PeftConfig.from_pretrained(str(folder))
+    try:
+        with safe_open(weights, framework="pt") as file:
+            stored = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        config = peft.PeftConfig.from_pretrained(str(folder))
+    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
+        raise ModelNotFound(
+            f"adapter: expected a folder that PEFT wrote, got {folder} ({first_line(error)})"
+        ) from error
     base = config.base_model_name_or_path or "an unnamed base"
     config.base_model_name_or_path = None  # PEFT warns where a folder is not the name of the base
     try:
@@ -179,22 +189,49 @@ def load_model(
 
     Raises ModelNotFound.
     """
-    source = str(shipped_folder(source) or source)
-    kept: Any = {"trust_remote_code": False}
+    path = model_path(source)
+    wanted = (
+        "model: expected a folder or hub id of a causal language model in safetensors, got "
+        f"{source!r}"
+    )
     try:
-        with _bars(progress):
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                source, dtype=dtype, use_safetensors=True, **kept
+        with _bars(progress), _quiet():
+            model, found = transformers.AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
             )
-            if tokenizer is None:
-                tokenizer = transformers.AutoTokenizer.from_pretrained(source, **kept)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelNotFound(
-            f"model: expected a folder or hub id of a causal language model in safetensors, got "
-            f"{source!r} ({first})"
-        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelNotFound(f"{wanted} ({first_line(error)})") from error
+    for name, *shapes in sorted(found["mismatched_keys"]):
+        stored, own = map(list, shapes)
+        raise ModelNotFound(f"{wanted}, where {name} is {stored} and by its config {own}")
+    for name in sorted(found["missing_keys"]):
+        raise ModelNotFound(f"{wanted} without {name}, which its config asks for")
+    if tokenizer is None:
+        tokenizer = load_tokenizer(path)
     return model, tokenizer
+
+
+def find_device(device: torch.device | str | None, option: str = "device") -> torch.device:
+    """Returns the device that an option names; None: a GPU if there is one, else the CPU.
+
+    Raises ValueError for one that is not here.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.zeros(1, device=found).item()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise ValueError(
+            f"{option}: expected one that is here, such as 'cpu' or 'cuda:0', got {device!r} "
+            f"({first_line(error)})"
+        ) from error
+    return found
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
@@ -204,6 +241,18 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
             f"dtype: expected a floating point type such as 'float32' or 'bfloat16', got {dtype!r}"
         )
     return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what transformers reports of tensors that do not fit to ourselves: it is an error."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 @contextmanager

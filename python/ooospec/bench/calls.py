@@ -10,6 +10,7 @@ from typing import Any
 
 from ooospec._core import _C
 from ooospec.engine import Generation
+from ooospec.errors import InvalidRequest
 from ooospec.formats import tool_set
 
 
@@ -80,6 +81,18 @@ class Rightness:
     function: bool
     num_right: int
     num_arguments: int
+
+
+def check_reference(row: dict[str, Any]) -> None:
+    """Raises InvalidRequest for a row whose `calls` are no list of names and arguments."""
+    calls = row.get("calls")
+    for call in [] if calls is None else calls if isinstance(calls, list) else [calls]:
+        good = isinstance(call, dict) and isinstance(call.get("name"), str)
+        if not good or not isinstance(call.get("arguments"), dict):
+            raise InvalidRequest(
+                f"{row['id']}: expected calls, a list of objects with `name` and `arguments`, got "
+                f"{call!r:.80}"
+            )
 
 
 def rightness(answer: Generation, row: dict[str, Any]) -> Rightness | None:

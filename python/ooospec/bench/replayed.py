@@ -18,6 +18,7 @@ import torch
 
 from ooospec._core import _C
 from ooospec.backends.fused import FusedBackend
+from ooospec.backends.load import find_device
 from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
 from ooospec.backends.transformers import TransformersBackend
@@ -189,8 +190,11 @@ class ReplaySubjects(Subjects):
 
 
 def place(config: BenchConfig) -> tuple[str, torch.dtype]:
-    """Returns device and dtype of a replay: a GPU in bfloat16 if there is one."""
-    device = config.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    """Returns device and dtype of a replay: a GPU in bfloat16 if there is one.
+
+    Raises ValueError for a device that is not here.
+    """
+    device = str(find_device(config.device))
     default = "float32" if device == "cpu" else "bfloat16"
     dtype = getattr(torch, config.dtype or default, None)
     if not isinstance(dtype, torch.dtype):

@@ -94,17 +94,28 @@ class Subjects:
             sidecars["ooo"] = sidecars["ooo+self"] = {"sidecar": config.sidecar, **asked}
         for name, folder in config.adapters.items():
             sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
-        sidecars |= lent or {}
+        try:
+            self._lend(sidecars | dict(lent or {}), how)
+        except BaseException:
+            self.close()
+            raise
+
+    def _lend(self, sidecars: Mapping[str, dict[str, Any]], how: dict[str, Any]) -> None:
+        """Takes methods from engines with sidecars, whose options are theirs and `how`."""
         lenders: dict[int, Engine] = {}  # by the options that they share
         for name, options in sidecars.items():
-            if name in config.methods:
-                if id(options) not in lenders:
-                    lenders[id(options)] = ooospec.load(self.engine.backend, **options, **how)
-                lender = lenders[id(options)]
-                self._drafting[name] = lender.drafting
-                self.engine.methods[name] = lender.methods[_method(name)]
-        self._lenders += lenders.values()
-        for name in config.methods:
+            if name not in self.config.methods:
+                continue
+            if id(options) not in lenders:
+                lenders[id(options)] = ooospec.load(self.engine.backend, **options, **how)
+                self._lenders.append(lenders[id(options)])
+            lender = lenders[id(options)]
+            self._drafting[name] = lender.drafting
+            self.engine.methods[name] = lender.methods[_method(name)]
+            status = self.status[name]
+            if status.startswith("failed"):
+                raise InvalidRequest(f"{name}: expected a sidecar, got one that {status}")
+        for name in self.config.methods:
             if name not in self.engine.methods:
                 known = ", ".join(sorted({*self.engine.methods, *sidecars}))
                 raise InvalidRequest(f"--method: expected some of {known}, got {name!r}")
@@ -112,7 +123,8 @@ class Subjects:
     @property
     def status(self) -> dict[str, str]:
         """One line for each sidecar."""
-        return {name: self._drafting[name].status for name in self.config.methods if "ooo" in name}
+        ours = [name for name in self.config.methods if "ooo" in name and name in self._drafting]
+        return {name: self._drafting[name].status for name in ours}
 
     def warm_up(self) -> None:
         """Lets all code run once; nothing is learnt of calls."""

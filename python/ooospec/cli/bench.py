@@ -53,7 +53,11 @@ def bench(
     draft_model: opt.DraftModel = None,
     source: opt.Source = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the results. A run that was stopped goes on there.")
+        Path,
+        typer.Option(
+            help="Folder of the results. A run that was stopped goes on there.",
+            callback=opt.folder_place,
+        ),
     ] = Path("bench-results"),
     limit: Annotated[
         int | None, typer.Option(help="So many requests of each file, evenly spread.", min=1)
@@ -125,7 +129,6 @@ def bench(
     files = bench_files(requests or [], limit)
     hashes = {path.name.partition(".")[0]: requests_hash(path) for path in requests or []}
     models = [*target, *filter(None, (sidecar, draft_model)), *adapters.values()]
-    out.mkdir(parents=True, exist_ok=True)
     of = {
         "targets": target,
         "requests": hashes or {"samples": VERSION},
@@ -136,6 +139,8 @@ def bench(
     kept = RecordFile(out / RESULTS, settings)
     for name in target:
         opt.announce("target", name, console)
+    if sidecar is not None:
+        opt.announce("sidecar", sidecar, console)
     notes = [
         f"Speed-ups are over this engine's own plain decoding (`ar`), prompts "
         f"{'cached' if warm else 'not cached'} for all methods; trees are "

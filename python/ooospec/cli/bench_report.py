@@ -28,7 +28,11 @@ Say = Callable[[str], None]
 
 
 def bench_files(paths: list[Path], limit: int | None) -> dict[str, list[dict[str, Any]]]:
-    """Returns requests by name of their file. Raises InvalidRequest for an id that comes twice."""
+    """Returns requests by name of their file. Raises InvalidRequest for an id that comes twice, and
+    for reference calls that are none.
+    """
+    from ooospec.bench.calls import check_reference
+
     files = {path.name.partition(".")[0]: read_requests(path) for path in paths}
     if len(files) < len(paths):
         names = ", ".join(map(str, paths))
@@ -40,6 +44,8 @@ def bench_files(paths: list[Path], limit: int | None) -> dict[str, list[dict[str
         if len(set(ids)) < len(ids):
             twice = next(one for one in ids if ids.count(one) > 1)
             raise InvalidRequest(f"{name}: expected ids that differ, got {twice!r} twice")
+        for row in rows:
+            check_reference(row)
         if limit is not None and limit < len(rows):
             files[name] = [rows[i * len(rows) // limit] for i in range(limit)]
     return files

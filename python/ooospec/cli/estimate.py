@@ -16,7 +16,6 @@ from rich.table import Table
 
 import ooospec.cli.options as opt
 from ooospec.cli.requests import read_requests
-from ooospec.cli.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     from ooospec.bench.estimate import Estimate
@@ -55,9 +54,10 @@ def estimate(
     """
     from ooospec.bench.estimate import Recorded, RoundTimes, worst
     from ooospec.bench.estimate import estimate as run
+    from ooospec.model_files import load_tokenizer
 
     rows = read_requests(logs, limit)
-    recorded = Recorded(load_tokenizer(tokenizer))
+    recorded = Recorded(load_tokenizer(tokenizer, "--tokenizer"))
     console = Console(stderr=True)
     shown = iter(
         track(range(len(rows)), "replaying", console=console, transient=True, disable=as_json)

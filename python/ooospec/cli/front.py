@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from ooospec.cli.address import serve_at, take_address
 from ooospec.errors import InvalidRequest, needs_extra
 
 
@@ -28,11 +27,11 @@ def front(
     if not upstream.startswith(("http://", "https://")):
         raise InvalidRequest(f"--upstream: expected http://HOST:PORT, got {upstream!r}")
     with needs_extra("front", "front"):
-        import uvicorn
+        import uvicorn  # noqa: F401
 
         from ooospec.serve.front import make_front
+    address = take_address(host, port)
     app = make_front(upstream.rstrip("/"), sidecar)
     console = Console(stderr=True)
     console.print(f"{upstream} at http://{host}:{port}", highlight=False, markup=False)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    serve_at(address, app)

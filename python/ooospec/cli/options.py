@@ -16,7 +16,10 @@ import typer
 from rich.console import Console
 
 from ooospec.errors import InvalidRequest, ModelNotFound
+from ooospec.files import check_place
+from ooospec.model_files import first_line, model_path
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
+from ooospec.sidecar.sockets import is_address
 
 if TYPE_CHECKING:
     from ooospec.engine import Engine
@@ -123,9 +126,26 @@ Tools = Annotated[
     typer.Option(help="JSON file with a list of OpenAI tools.", exists=True, dir_okay=False),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+def place(path: Path | None) -> Path | None:
+    """Returns where a command will write, if it can. Raises InvalidRequest."""
+    if path is not None:
+        check_place(path)
+    return path
+
+
+def folder_place(path: Path) -> Path:
+    """Returns the folder that a command will fill, if it can. Raises InvalidRequest."""
+    check_place(path, is_folder=True)
+    return path
+
+
 Trace = Annotated[
     Path | None,
-    typer.Option(help="Write a trace for ui.perfetto.dev to this file.", dir_okay=False),
+    typer.Option(
+        help="Write a trace for ui.perfetto.dev to this file.", dir_okay=False, callback=place
+    ),
 ]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
 
@@ -201,8 +221,8 @@ def open_engine(
             backend=how.backend.value,
             progress=console.is_terminal,
         )
-    except (ValueError, RuntimeError) as error:
-        if type(error) in (ValueError, RuntimeError):  # of an option or a device
+    except (ValueError, TypeError, RuntimeError) as error:
+        if type(error) in (ValueError, TypeError, RuntimeError):  # of an option or a device
             raise InvalidRequest(str(error)) from error
         raise
     try:
@@ -227,33 +247,33 @@ def announce(role: str, model: str, console: Console) -> None:
 
     Raises ModelNotFound.
     """
-    plain: Any = {"highlight": False, "markup": False}
-    if "://" in model:
+    plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
+    if role == "sidecar" and is_address(model):
         console.print(f"{role}: {model} (elsewhere)", **plain)
         return
     shipped = shipped_folder(model)
     if shipped is not None:
         real = f"; for a real one: --target {REAL_TARGET} --sidecar {REAL_SIDECAR}"
         hint = real if role == "target" else ""
-        console.print(f"{role}: {model} ({about(shipped)}{hint})", soft_wrap=True, **plain)
+        console.print(f"{role}: {model} ({about(shipped)}{hint})", **plain)
         return
-    folder = Path(model)
+    folder = Path(model_path(model, role))
     if folder.is_dir():
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", **plain)
         return
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
     try:
         if isinstance(try_to_load_from_cache(model, "config.json"), str):
             console.print(f"{role}: {model} (in the cache)", **plain)
             return
         hf_hub_download(model, "config.json")
-    except (EntryNotFoundError, HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
+    except (EntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise ModelNotFound(
-            f"{role}: expected a folder or hub id of a model, got {model!r} ({reason})"
+            f"{role}: expected a folder or hub id of a model, got {model!r}: no such folder, and "
+            f"of the hub: {first_line(error)}"
         ) from error
     files = HfApi().model_info(model, files_metadata=True).siblings
     size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))

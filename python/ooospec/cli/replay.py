@@ -14,8 +14,8 @@ from rich.console import Console
 
 import ooospec.cli.options as opt
 from ooospec.cli.bench_report import RESULTS, bench_files, run_and_report
-from ooospec.cli.tokenizer import load_tokenizer
 from ooospec.hashes import checkpoint_hash, requests_hash
+from ooospec.model_files import load_tokenizer
 
 
 class Runs(StrEnum):
@@ -49,7 +49,11 @@ def replay(
         list[str] | None, typer.Option(help="Only this one; may be repeated.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the results. A run that was stopped goes on there.")
+        Path,
+        typer.Option(
+            help="Folder of the results. A run that was stopped goes on there.",
+            callback=opt.folder_place,
+        ),
     ] = Path("replay-results"),
     limit: Annotated[
         int | None, typer.Option(help="So many requests of each file, evenly spread.", min=1)
@@ -97,12 +101,12 @@ def replay(
         cost_model=cost_model,
         warm=warm,
     )
-    texts = load_tokenizer(tokenizer)
+    texts = load_tokenizer(tokenizer, "--tokenizer")
     small = None
     if sidecar_shape is not None:
-        small = shape_of(sidecar_shape), load_tokenizer(sidecar_tokenizer or tokenizer)
+        own = load_tokenizer(sidecar_tokenizer or tokenizer, "--sidecar-tokenizer")
+        small = shape_of(sidecar_shape), own
     files = bench_files(requests, limit)
-    out.mkdir(parents=True, exist_ok=True)
     of: dict[str, Any] = {
         "targets": shape,
         "sidecar": sidecar_shape,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,15 @@ def read_requests(
                 raise
             bad.append(str(error))
     if not found:
-        raise InvalidRequest(f"{path}: expected at least one request, got none")
+        why = f"; {bad[-1]}" if bad else ""
+        raise InvalidRequest(f"{path}: expected at least one request, got none{why}")
     return found
 
 
 def _parse(line: str, where: str) -> Request:
     try:
         request = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{where}: expected a JSON object, got {error}") from error
     if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
         raise InvalidRequest(f"{where}: expected an object with messages, got {line.strip():.60}")
@@ -54,7 +56,7 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
             yield from file
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{path}: expected lines of JSON, got {error}") from error
 
 
@@ -62,7 +64,7 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
     """Returns the tools of a JSON file. Raises InvalidRequest if it holds no list."""
     try:
         tools = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidRequest(f"{path}: expected a JSON list of tools, got {error}") from error
     if not isinstance(tools, list):
         raise InvalidRequest(f"{path}: expected a JSON list of tools, got {type(tools).__name__}")

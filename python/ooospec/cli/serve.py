@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +10,7 @@ import typer
 from rich.console import Console
 
 import ooospec.cli.options as opt
+from ooospec.cli.address import serve_at, take_address
 from ooospec.errors import InvalidRequest, needs_extra
 
 LIMITS = "Limits"
@@ -63,7 +62,7 @@ def serve(
     """
     console = Console(stderr=True)
     with needs_extra("serve", "serve"):
-        import uvicorn
+        import uvicorn  # noqa: F401
 
         from ooospec.serve.app import make_app
         from ooospec.serve.limits import Limits
@@ -76,21 +75,23 @@ def serve(
         max_running=max_running,
     )
     keys = _read_keys(api_keys)
+    address = take_address(host, port)
     name = model_name or (Path(target).name if Path(target).is_dir() else target)
     with opt.open_engine(target, sidecar, how, console) as engine:
         opt.check_method(engine, method)
         app = make_app(engine, model=name, limits=limits, keys=keys, method=method)
         console.print(f"serving {name} at http://{host}:{port}/v1", highlight=False, markup=False)
-        # uvicorn ends well on it, and raises it again
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        uvicorn.run(app, host=host, port=port, log_level="warning")
+        serve_at(address, app)
 
 
 def _read_keys(file: Path | None) -> list[str]:
     """Returns the keys of a file. Raises InvalidRequest for a file without any."""
     if file is None:
         return []
-    keys = [key for line in file.read_text().splitlines() if (key := line.strip())]
+    try:
+        keys = [key for line in file.read_text().splitlines() if (key := line.strip())]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"--api-keys: expected lines of text, got {error}") from error
     if not keys:
         raise InvalidRequest(f"--api-keys: expected at least one key in {file}, got none")
     return keys

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 import ooospec.cli.options as opt
+from ooospec.errors import ModelNotFound
 
 
 def sidecar(
@@ -56,3 +57,5 @@ def sidecar(
         signal.signal(number, lambda *_: listener.close())
     console.print(f"listening at {listener.address}", highlight=False, markup=False)
     listener.run()
+    if listener.failure:
+        raise ModelNotFound(f"sidecar: {listener.failure}")

@@ -65,7 +65,10 @@ Traces = Annotated[
 def train(
     model: Annotated[str, typer.Option("--model", "-m", help="Folder or hub id to adapt.")],
     requests: Files,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the adapter.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Folder of the adapter.", callback=opt.folder_place),
+    ],
     traces: Traces = None,
     limit: Annotated[int | None, typer.Option(help="Only so many of each file.", min=1)] = None,
     dev_share: Annotated[float, typer.Option(help="Of each source, not trained on.")] = 0.05,
@@ -210,9 +213,9 @@ def _read(paths: Seq[Path], limit: int | None, skipped: Counter[str]) -> list[Ma
 
 
 def _on_gpu(device: str | None) -> bool:
-    import torch
+    from ooospec.backends.load import find_device
 
-    return torch.cuda.is_available() if device is None else device.startswith("cuda")
+    return find_device(device).type == "cuda"
 
 
 def _describe(data: Data, why_apart: str) -> list[str]:

@@ -43,13 +43,15 @@ class Asked(NamedTuple):
 class Listener:
     """Serves engines with one sidecar, a wave after the other, until close().
 
-    address: where it listens. num_refused: messages that were not right, or too many.
+    address: where it listens. num_refused: messages that were not right, or too many. failure: why
+    its model was not loaded, or "".
     """
 
     def __init__(self, config: SidecarConfig, bound: Bound) -> None:
         """bound: where it listens; closed by run(), which loads the model."""
         self._zmq = zmq_module()
         self.num_refused = 0
+        self.failure = ""
         self._bound = bound
         self._socket = bound.socket
         self.address = bound.address
@@ -67,7 +69,9 @@ class Listener:
         self._closing = threading.Event()
 
     def run(self) -> None:
-        """Loads the model and serves until close(); the sockets are closed then."""
+        """Loads the model and serves until close(), or until the model has failed to load; the
+        sockets are closed then.
+        """
         thread = threading.Thread(target=self._work, name="ooospec-sidecar", daemon=True)
         thread.start()
         poller = self._zmq.Poller()
@@ -92,6 +96,9 @@ class Listener:
 
     def _work(self) -> None:
         self._worker.load()
+        if self._state[0].startswith("failed"):
+            self.failure = self._state[0]
+            self.close()
         self._worker.run()
 
     def _hear_state(self, state: str, context_limit: int) -> None:

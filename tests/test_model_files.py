@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of models that are broken, or none at all: one sentence that names what is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ooospec.backends.load import load_backend, load_model, merge_adapter, wrap_with_adapter
+from ooospec.errors import ModelNotFound
+from ooospec.model_files import load_tokenizer, model_path
+from tiny_models import tiny_model, tiny_tokenizer
+
+WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
+Break = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a tiny random model."""
+    folder = tmp_path_factory.mktemp("model")
+    tiny_model("qwen2", num_hidden_layers=1).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def config(**changes: Any) -> Break:
+    """Makes the configuration ask for other weights than there are."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+def half(folder: Path) -> None:
+    data = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(data[: len(data) // 2])
+
+
+FOLDERS: list[tuple[Break, str]] = [
+    (half, "in safetensors, got .*deserializing header"),
+    (lambda folder: (folder / WEIGHTS).write_bytes(b""), "in safetensors, got .*header"),
+    (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 999), "in safetensors, got .*header"),
+    (lambda folder: (folder / WEIGHTS).unlink(), "in safetensors, got .*no file named"),
+    (lambda folder: (folder / "config.json").write_text("{"), "in safetensors, got .*JSON"),
+    (lambda folder: (folder / "config.json").write_text("{}"), "in safetensors, got .*model_type"),
+    (config(num_hidden_layers=2, layer_types=["full_attention"] * 2), r"without model\.layers\.1"),
+    (config(vocab_size=7), r"where .*weight is \[.*\] and by its config \[7, "),
+    (lambda folder: (folder / TOKENIZER).write_text("{"), "with a tokenizer, got .*line 1"),
+    (lambda folder: (folder / TOKENIZER).write_text("{}"), "with a tokenizer, got .*KeyError"),
+    (lambda folder: (folder / TOKENIZER).unlink(), "with a tokenizer, got .*special tokens only"),
+]
+
+
+@pytest.mark.parametrize(("broken", "sentence"), FOLDERS)
+def test_a_broken_folder_is_named_with_what_is_wrong(
+    broken: Break, sentence: str, whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(whole, folder)
+    broken(folder)
+    with pytest.raises(
+        ModelNotFound, match=f"^model: expected a folder or hub id .*{sentence}"
+    ) as e:
+        load_backend(folder)
+    assert str(folder) in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_names_are_folders_hub_ids_or_nothing(whole: Path, tmp_path: Path) -> None:
+    assert model_path(str(whole)) == str(whole)
+    assert model_path("Qwen/Qwen3-8B") == "Qwen/Qwen3-8B"
+    file = tmp_path / "file"
+    file.write_text("")
+    for name in ("/no/such/model", "./none", "../none", "~/none", "a/b/c", "", "org/", "a\0b"):
+        with pytest.raises(ModelNotFound, match=r"^sidecar: expected .*: no such folder$") as e:
+            model_path(name, "sidecar")
+        assert repr(name) in str(e.value)
+    with pytest.raises(ModelNotFound, match=f"got the file '{file}'"):
+        model_path(str(file))
+    with pytest.raises(ModelNotFound, match="no such folder"):
+        load_model("/no/such/model", torch.float32)
+    with pytest.raises(ModelNotFound, match=r"^--tokenizer: expected .*no such folder"):
+        load_tokenizer("/no/such/model", "--tokenizer")
+
+
+@pytest.mark.parametrize("device", ["toaster", "cpu:x", "meta", 3.5, "xla"])
+def test_devices_that_are_not_here_are_named(device: Any, whole: Path) -> None:
+    with pytest.raises(ValueError, match=r"^device: expected one that is here, .*got") as e:
+        load_backend(whole, device=device)
+    assert repr(device) in str(e.value)
+
+
+def test_an_adapter_that_peft_did_not_write(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = tiny_model("qwen2", num_hidden_layers=1)
+    wrapped = wrap_with_adapter(model, peft.LoraConfig(target_modules=["q_proj"]))
+    wrapped.save_pretrained(tmp_path)
+    weights = tmp_path / "adapter_model.safetensors"
+    good = weights.read_bytes()
+    weights.write_bytes(good[:100])
+    with pytest.raises(ModelNotFound, match=r"^adapter: expected a folder that PEFT wrote.*header"):
+        merge_adapter(tiny_model("qwen2", num_hidden_layers=1), tmp_path)
+    weights.write_bytes(good)
+    (tmp_path / "adapter_config.json").write_text("{")
+    with pytest.raises(ModelNotFound, match=r"^adapter: expected a folder that PEFT wrote"):
+        merge_adapter(tiny_model("qwen2", num_hidden_layers=1), tmp_path)
