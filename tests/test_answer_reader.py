@@ -166,6 +166,10 @@ CASES = {
         f"<tool_call>{GET}</tool_call><think>next</think><tool_call>{GET}</tool_call>",
         ("", "next", [("get", ARGUMENTS)] * 2),
     ),
+    "thinking again in one piece": (  # F07
+        f"<think>x</think><think>y</think>z<think>{GET}</think>",
+        ("z", f"xy{GET}", []),
+    ),
     "empty thinking": ("<think>\n\n</think>\n\nHello", ("Hello", "", [])),
     "no arguments at all": ('{"name": "get"}', ("", "", [("get", "{}")])),  # G09, G37
     "after empty arguments": (  # G10

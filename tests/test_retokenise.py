@@ -160,8 +160,8 @@ def test_a_shuffled_vocabulary_of_the_same_size_drafts_its_own_ids() -> None:
 
 @pytest.mark.parametrize("kind", ["special", "added", "plain"])
 def test_markers_are_seen_whether_they_are_special_or_not(kind: str) -> None:
-    """G26: `<tool_call>` as a special token, as an added one, or as ordinary text: drafted, read,
-    kept in the text, and parsed.
+    """F26, G26: `<tool_call>` as a special token, as an added one, or as ordinary text: drafted,
+    read, kept in the text, and parsed.
     """
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer.from_str(

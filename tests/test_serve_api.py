@@ -96,6 +96,17 @@ def test_tool_choice(served: Serving) -> None:
     assert usage.completion_tokens < 6  # cut behind the call, whatever a round had in it
 
 
+def test_thinking_is_counted_in_the_tokens_and_nowhere_else(served: Serving) -> None:
+    """B09: of an answer that is cut in its thoughts."""
+    (content, thinking, calls), reason, usage = ask_both(served, "Think.", max_tokens=16)
+    assert (content, calls, reason) == (None, [], "length")
+    assert thinking
+    assert f"The weather, {STOP}.".startswith(thinking)
+    assert usage.completion_tokens == 16
+    assert usage.total_tokens == usage.prompt_tokens + 16
+    assert usage.completion_tokens_details is None
+
+
 def test_one_call_at_most(served: Serving) -> None:
     text = "Weather, then stop."
     got, reason, usage = ask_both(served, text, parallel_tool_calls=False)

@@ -7,12 +7,15 @@ OOOSPEC_LOAD_REQUESTS: of all clients (64 unless set; 500 is the long run).
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import random
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from ooospec.bench.faults import BadRelay, Restarts, free_port, resident_bytes
@@ -71,16 +74,16 @@ def ask(served: Serving, case: Case, *, stream: bool, leave_after: int | None = 
 
 
 def said(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns what the sidecar says: the truth, half of it, or something else."""
+    """Returns what the sidecar says: the truth, half of it, or something else; calls to prose."""
     text = messages[-1]["content"]
     days = len(text) % 3 + 2  # 3 is right
     weather = {"name": "get_weather", "arguments": {"city": "Zürich", "days": days}}
-    return [] if text == "Tell me." else [weather, {"name": "stop", "arguments": {}}]
+    return [weather, {"name": "stop", "arguments": {}}]
 
 
 def test_answers_under_load_are_those_of_ar_alone() -> None:
-    """I01, I04, I13, I16, I19, F05: 8 clients, half of them leave now and then in the middle; the
-    sidecar is killed and started again all the time, its connections are cut, its hints damaged.
+    """I01, I04, I13, I16, I19, F05, G45: 8 clients, half of them leave now and then in the middle;
+    the sidecar is killed and started again all the time, its connections cut, its hints damaged.
     """
     expected = expected_answers()
     port = free_port()
@@ -176,6 +179,25 @@ def test_rounds_that_are_shared_give_the_ids_of_ar(num_runs: int, shadow: bool) 
         run.close()
     engine.prefix_cache.clear()
     assert engine.pool.num_free == engine.pool.num_pages
+
+
+def test_the_bench_counts_tokens_and_not_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """B13: as many with a token a round as with several."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "bench")
+    bench = importlib.import_module("bench_serve")
+    engine = make_engine(CONFIG)
+    rows = [{"messages": user(text), "tools": TOOLS} for text in ANSWERS]
+    alone = [engine.generate(row["messages"], TOOLS, method="ar", max_tokens=90) for row in rows]
+    num_rounds = {}
+    for method in ("ar", "toolspec"):
+        with bench.serving(engine, method) as url:
+            _, seconds, num_tokens, _ = bench.run_clients(url, rows, 1, 90)
+            page = httpx2.get(url.replace("/v1", "/metrics")).text
+        assert len(seconds) == len(rows)
+        assert num_tokens == sum(len(answer.token_ids) for answer in alone)
+        (rounds,) = re.findall(r"^ooospec_rounds_total (\S+)$", page, re.M)
+        num_rounds[method] = float(rounds)
+    assert num_rounds["toolspec"] < num_rounds["ar"] / 2
 
 
 def test_a_forced_call_is_drafted_on_from_its_opening() -> None:
