@@ -65,13 +65,16 @@ def user(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
-def taught() -> Any:
-    """Returns the model, a copy of its own: an engine that is still open holds another one."""
-    return copy.deepcopy(_taught())
+def taught(**overrides: Any) -> Any:
+    """Returns the model, a copy of its own: an engine that is still open holds another one.
+
+    overrides: of its configuration.
+    """
+    return copy.deepcopy(_taught(**overrides))
 
 
 @functools.cache
-def _taught() -> Any:
+def _taught(**overrides: Any) -> Any:
     tokenizer = tiny_tokenizer()
 
     def ids(text: str) -> list[int]:
@@ -85,7 +88,7 @@ def _taught() -> Any:
     pairs.append((ids(render(tokenizer, user("Weather?"), None)), ids(NO_TOOLS) + end))
     asked = ids(render(tokenizer, user("Weather?"), TOOLS))
     pairs += [(asked + ids(opening), ids(rest) + end) for opening, rest in OPENINGS.items()]
-    return taught_model(pairs)
+    return taught_model(pairs, **overrides)
 
 
 def make_engine(config: EngineConfig | None = None, **options: Any) -> Engine:
