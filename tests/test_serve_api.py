@@ -28,6 +28,7 @@ from tiny_server import (
     serving,
     user,
 )
+from waiting import wait_for
 
 WEATHER_CALL = ("get_weather", WEATHER)
 STOP_CALL = ("stop", "{}")
@@ -331,9 +332,13 @@ def test_the_queue_has_an_end_and_pages_come_back() -> None:
         assert refused.value.code == "queue_full"
         assert "ooospec_waiting 1.0" in served.http.get("/metrics").text
         assert engine.pool.num_free < free
-        running.close()
+        with engine.lock:  # no round runs meanwhile
+            (job,) = served.service.scheduler._running
+            running.close()
+            wait_for(lambda: job.cancelled)
         waiting.join()
         served.wait_until_idle()
+        assert len(job.run.loop.output.token_ids) < 700
         engine.prefix_cache.clear()
         assert engine.pool.num_free == free == engine.pool.num_pages
 
@@ -354,7 +359,10 @@ def test_the_limit_of_tokens_holds_for_who_asks_for_no_number_too() -> None:
             served.ask("Tell me.", max_tokens=6)
 
 
-def test_what_fails_in_the_engine_is_told_and_ends(served: Serving) -> None:
+@pytest.mark.parametrize("part", ["prefill", "round"])
+def test_what_fails_in_the_engine_is_told_and_ends(
+    served: Serving, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """I12: the client hears of it, and the next request is answered."""
 
     class Broken(Exception):
@@ -364,14 +372,14 @@ def test_what_fails_in_the_engine_is_told_and_ends(served: Serving) -> None:
         raise Broken("planted")
 
     engine = served.service.engine
-    honest = engine.backend.forward
-    engine.backend.forward = fail  # type: ignore[method-assign]
-    try:
+    with monkeypatch.context() as broken:
+        if part == "prefill":
+            broken.setattr(engine.backend, "forward", fail)
+        else:
+            broken.setattr(engine, "step", fail)
         with pytest.raises(openai.InternalServerError) as failed:
             served.ask("Tell me.")
         assert "planted" not in str(failed.value)  # it is in the log
-    finally:
-        engine.backend.forward = honest  # type: ignore[method-assign]
     assert served.ask("Tell me.").choices[0].message.content == PROSE
 
 
