@@ -3,9 +3,11 @@
 
 Server and clients share a process; the clients ask for whole answers, so that they hardly compute.
 Every answer is compared with that of `ar` to one client. The first number of clients at which a
-method is no faster than `ar` is its crossing point. With --faults the sidecar is a process that is
-killed and started again, behind a relay that turns bits and cuts connections, and one client in
-eight leaves in the middle of its answer; their requests are not compared.
+method's throughput is no higher than that of `ar` is its crossing point, 0 if there is none.
+
+With --faults the sidecar is a process that is killed and started again, behind a relay that turns
+bits and cuts connections, and one client in eight leaves in the middle of its answer; their
+requests are not compared.
 """
 
 from __future__ import annotations
@@ -210,6 +212,7 @@ def bench(args: Any) -> None:
         engines["ooo"] = ooospec.load(plain.backend, sidecar=args.sidecar, **how)
     report = Report("serve", args)
     expected: Answers = {}
+    rates: dict[tuple[str, int], float] = {}
     for method, engine in engines.items():
         for num_clients in clients:
             engine.prefix_cache.clear()
@@ -220,9 +223,16 @@ def bench(args: Any) -> None:
             case = f"{method}, {num_clients} clients"
             report.add(case, "p50", 1e3 * quantile(seconds, 0.5), "ms")
             report.add(case, "p95", 1e3 * quantile(seconds, 0.95), "ms")
+            rates[method, num_clients] = num_tokens / taken
             report.add(case, "throughput", num_tokens / taken, "tokens/s")
+            if method != "ar":
+                ratio = rates[method, num_clients] / rates["ar", num_clients]
+                report.add(case, "ratio", ratio, "x throughput of ar")
             equal = sum(answers[number] == expected[number] for number in expected)
             report.add(case, "equal", equal / len(expected), "of the answers of ar")
+        if method != "ar":
+            slower = [count for count in clients if rates[method, count] <= rates["ar", count]]
+            report.add(method, "crossing", slower[0] if slower else 0, "clients")
     if args.faults and args.sidecar:
         run_faults(args, plain, rows, expected, report, how)
     report.finish()
