@@ -23,6 +23,7 @@ from tiny_server import ANSWERS, TOOLS, Serving, make_engine, serving, user
 NUM_ASKED = int(os.environ.get("OOOSPEC_MEMORY_REQUESTS", "0"))
 NUM_CLIENTS = 4
 NUM_PARTS = 10
+CHAT = "/v1/chat/completions"
 MAX_GROWN_BYTES = 8 << 20  # between the third part and the last
 CALLS = [{"name": "get_weather", "arguments": {"city": "Zürich", "days": 3}}]
 
@@ -38,7 +39,8 @@ def ask(served: Serving, number: int) -> None:
     if number % 8 == 7:
         fields["logprobs"] = True
     asked = {**fields, "messages": user(text), "stream": number % 2 == 0}
-    with served.http.stream("POST", "/v1/chat/completions", json=asked) as answer:
+    alone = {"connection": "close"}  # one that is kept may be closed just when it is used again
+    with served.http.stream("POST", CHAT, json=asked, headers=alone) as answer:
         assert answer.status_code == (400 if number % 8 == 7 else 200)
         for i, _ in enumerate(answer.iter_bytes()):
             if number % 16 == 4 and i == 2:
