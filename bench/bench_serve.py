@@ -184,6 +184,7 @@ def main() -> None:
     parser.add_argument("--target", help="model folder or hub id; --smoke makes a tiny one")
     parser.add_argument("--sidecar", help="adds the method ooo")
     parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
+    parser.add_argument("--file", action="append", help="of requests (all)")
     parser.add_argument("--count", type=int, default=32, help="requests of each file")
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--faults", action="store_true", help="adds ooo under faults; see above")
@@ -200,7 +201,8 @@ def main() -> None:
 
 def bench(args: Any) -> None:
     """Adds the rows of each method under each number of clients."""
-    rows = [row for file in FILES for row in spread(read_requests(args.data, file), args.count)]
+    files = args.file or FILES
+    rows = [row for file in files for row in spread(read_requests(args.data, file), args.count)]
     clients = CLIENTS
     if args.smoke:
         rows, clients = sorted(rows, key=lambda row: len(str(row)))[:2], (2,)
