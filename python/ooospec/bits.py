@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import torch
 
 from ooospec.backends.base import Backend, Segment
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import PagePool, Sequence
 
 NUM_PATH = 24  # tokens whose logits are compared, a case
 MAX_STEP = 12  # of them at most in one launch
-MAX_ROWS = 64
 BORDER = 64  # attention changes its course at multiples of this position
 
 
@@ -93,12 +93,14 @@ def busy_device(device: torch.device) -> Callable[[], None]:
 
 def border_lengths(rng: random.Random, limit: int, count: int) -> list[int]:
     """Returns `count` lengths up to `limit`, most within a few tokens of a border."""
-    borders = list(range(BORDER, limit - MAX_ROWS, BORDER))
+    borders = list(range(BORDER, limit - LAUNCH_ROWS, BORDER))
     large = [border for border in borders if border & (border - 1) == 0]
     found = []
     for _ in range(count):
         border = rng.choice(large if rng.random() < 0.5 else borders)
-        found.append(max(1, min(limit - 2 * MAX_ROWS, border + rng.randint(-NUM_PATH, NUM_PATH))))
+        found.append(
+            max(1, min(limit - 2 * LAUNCH_ROWS, border + rng.randint(-NUM_PATH, NUM_PATH)))
+        )
     return found
 
 
@@ -128,7 +130,7 @@ class _Trial:
         found, done = [], 0
         while done < len(self.path):
             count = min(self.rng.randint(1, MAX_STEP), len(self.path) - done)
-            room = MAX_ROWS - 8 * len(others)
+            room = LAUNCH_ROWS - 8 * len(others)
             tree, rows = self._tree(sequence, self.path[done : done + count], room)
             segments = [tree] + [self._tree(other, [0], 8)[0] for other in others]
             order = self.rng.sample(range(len(segments)), len(segments))
@@ -179,7 +181,7 @@ def _scattered(trial: _Trial) -> torch.Tensor:
     for block in pool.blocks:
         block.fill_(torch.nan)
     held = pool.allocate(pool.num_pages)
-    needed = -(-(len(trial.prompt) + len(trial.path) + MAX_ROWS) // pool.page_size)
+    needed = -(-(len(trial.prompt) + len(trial.path) + LAUNCH_ROWS) // pool.page_size)
     pool.release(trial.rng.sample(held, needed))
     return trial.run(_prefilled(trial.backend, pool, trial.prompt))
 
@@ -192,7 +194,7 @@ def _shared(trial: _Trial) -> torch.Tensor:
     num_shared = (len(trial.prompt) - 1) // chunk * chunk
     second = Sequence(pool)
     second.share(first.pages[: num_shared // pool.page_size])
-    second.reserve(len(trial.prompt) + len(trial.path) + MAX_ROWS)
+    second.reserve(len(trial.prompt) + len(trial.path) + LAUNCH_ROWS)
     trial.backend.prefill(second, trial.prompt[num_shared:])
     return trial.run(second)
 
@@ -207,12 +209,12 @@ CASES: dict[str, Callable[[_Trial], torch.Tensor]] = {
 
 def _pool(backend: Backend, prompt: Seq[int], path: Seq[int], copies: int = 1) -> PagePool:
     """Returns a pool for `copies` sequences of this size."""
-    return backend.new_pool(copies * (len(prompt) + len(path) + 2 * MAX_ROWS))
+    return backend.new_pool(copies * (len(prompt) + len(path) + 2 * LAUNCH_ROWS))
 
 
 def _prefilled(backend: Backend, pool: PagePool, prompt: Seq[int]) -> Sequence:
     sequence = Sequence(pool)
-    sequence.reserve(len(prompt) + NUM_PATH + MAX_ROWS)
+    sequence.reserve(len(prompt) + NUM_PATH + LAUNCH_ROWS)
     backend.prefill(sequence, prompt)
     return sequence
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PAGE_SIZE = 16  # slots of a page of the KV cache
-MAX_NODES = 64  # most nodes of a draft tree, its root included
+PAGE_SIZE = 16  # slots of a page of the KV cache; of ops.BLOCK where our kernels read it
+LAUNCH_ROWS = 64  # rows of a launch: one bit each in a mask of ancestors
+MAX_NODES = LAUNCH_ROWS  # most nodes of a draft tree, its root included
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Seq
 from typing import Any
 
 from ooospec.backends.base import Backend
+from ooospec.config import LAUNCH_ROWS
 from ooospec.errors import OutOfPages
 from ooospec.kv import PagePool, Sequence
 from ooospec.rows import Rows
@@ -36,7 +37,9 @@ class DraftModel:
         self.backend = backend
         self.num_tokens = num_tokens
         self.chooser = Chooser(SamplingParams(), backend.decodable, ())
-        self.pool: PagePool = backend.new_pool(min(backend.context_limit, CACHE_TOKENS) + 64)
+        self.pool: PagePool = backend.new_pool(
+            min(backend.context_limit, CACHE_TOKENS) + LAUNCH_ROWS
+        )
         self.lock = threading.Lock()
 
 

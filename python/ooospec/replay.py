@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ooospec._core import _C
+from ooospec.config import MAX_NODES
 from ooospec.draft import Drafter
 from ooospec.formats import parameters
 
@@ -31,7 +32,7 @@ def replay(
     drafter: Drafter,
     answer: Sequence[int],
     *,
-    budget: int = 64,
+    budget: int = MAX_NODES,
     before_round: Callable[[int], None] | None = None,
 ) -> list[ReplayRound]:
     """Returns the rounds that `drafter` needs for `answer`.

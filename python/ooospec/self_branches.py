@@ -17,6 +17,7 @@ import numpy as np
 
 from ooospec._core import _C
 from ooospec.backends.base import Ask, Verdict
+from ooospec.config import MAX_NODES
 from ooospec.draft import Drafter, DraftTree
 from ooospec.errors import OutOfPages
 from ooospec.kv import Sequence
@@ -25,8 +26,7 @@ from ooospec.sampling import Chooser, SamplingParams
 
 logger = logging.getLogger("ooospec")
 
-MAX_NODES = 12  # of a branch's tree
-MAX_TREE = 64  # candidates that it is taken from
+BRANCH_NODES = 12  # of a branch's tree
 MIN_GAIN = 0.05  # of a node of a branch that is worth a row
 GAIN = 0.5  # of a drafted token of a branch, against one of the answer
 OWN_GAIN = 1.0  # and of a round of a branch: a value that is known saves the answer a round or two
@@ -152,8 +152,8 @@ class SelfBranches:
         for one in self._branches:
             if len(self._riding) == self.max_riders:
                 break
-            draft = one.core.propose(MAX_TREE)
-            likely = np.sort(draft.probabilities[1:])[::-1][: MAX_NODES - 1] * GAIN
+            draft = one.core.propose(MAX_NODES)
+            likely = np.sort(draft.probabilities[1:])[::-1][: BRANCH_NODES - 1] * GAIN
             likely = likely[likely >= MIN_GAIN]
             num_rows = num_riding + len(one.given) + 1 + len(likely)
             left = min(num_main, budget - num_rows)
@@ -179,7 +179,7 @@ class SelfBranches:
             return True
         assert self._trunk is not None
         length = self._num_before + one.core.num_tokens
-        room = length + len(one.given) + _C.SlotBranch.MAX_TOKENS + MAX_NODES
+        room = length + len(one.given) + _C.SlotBranch.MAX_TOKENS + BRANCH_NODES
         try:
             one.sequence = self._trunk.fork(room, length)
         except OutOfPages:

@@ -12,9 +12,8 @@ import torch
 
 from ooospec import ops
 from ooospec.backends.weights import DecoderWeights, LayerWeights
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import PagePool
-
-MAX_ROWS = 64  # of a plan
 
 
 class DecoderRows(ops.LaunchRows, Protocol):
@@ -134,8 +133,8 @@ class Decoder:
         )
         query, out = self._query, self._attended
         how = weights.scale, layer.window, weights.softcap
-        for first, plan in zip(range(0, self.num_rows, MAX_ROWS), plans, strict=False):
-            rows = slice(first, first + MAX_ROWS)
+        for first, plan in zip(range(0, self.num_rows, LAUNCH_ROWS), plans, strict=False):
+            rows = slice(first, first + LAUNCH_ROWS)
             ops.tree_attention(query[rows], keys, values, plan, out[rows], *how)
         if not plans:
             ops.prefill_attention(query, keys, values, launch, out, *how)

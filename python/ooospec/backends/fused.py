@@ -12,8 +12,9 @@ import torch
 from ooospec import ops
 from ooospec.backends.decoder import Decoder, DecoderRows
 from ooospec.backends.launch import Launch
-from ooospec.backends.launched import CHUNK, NUM_ROWS, LaunchBackend
+from ooospec.backends.launched import CHUNK, LaunchBackend
 from ooospec.backends.weights import DecoderWeights, take_weights
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import LayerShape
 
 
@@ -26,7 +27,7 @@ class PackedBody:
         self.layers = [shape] * len(weights.layers)
         self.num_heads = weights.num_heads
         self.num_logits = weights.head.shape[0]
-        self._rounds = Decoder(weights, NUM_ROWS)
+        self._rounds = Decoder(weights, LAUNCH_ROWS)
         self._chunks = Decoder(weights, chunk)
 
     def step(self, launch: DecoderRows, plan: ops.TreePlan, logits: torch.Tensor) -> None:
@@ -80,7 +81,7 @@ class FusedBackend(LaunchBackend):
         counts.
         """
         limit = int(model.config.get_text_config().max_position_embeddings)
-        weights = take_weights(model.eval(), limit + NUM_ROWS)
+        weights = take_weights(model.eval(), limit + LAUNCH_ROWS)
         self.weights = replace(weights, max_smem=max_smem)
         self.packed = PackedBody(self.weights, chunk)
         super().__init__(model, tokenizer, self.packed, num_sequences=num_sequences, chunk=chunk)

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import torch
 
 from ooospec import ops
+from ooospec.config import LAUNCH_ROWS
 
 MIN_CAPABILITY = (8, 0)  # of a GPU that the kernels are for
-NUM_ROWS, PAGE = 64, ops.BLOCK
 
 
 def trouble(
@@ -48,16 +48,16 @@ def _try_out(
         return torch.zeros(shape, dtype=of, device=device)
 
     rows = SimpleNamespace(
-        positions=zeros(NUM_ROWS),
-        sequences=zeros(NUM_ROWS) - 1,
-        mask=zeros(NUM_ROWS, of=torch.int64),
-        slots=zeros(NUM_ROWS, of=torch.int64),
+        positions=zeros(LAUNCH_ROWS),
+        sequences=zeros(LAUNCH_ROWS) - 1,
+        mask=zeros(LAUNCH_ROWS, of=torch.int64),
+        slots=zeros(LAUNCH_ROWS, of=torch.int64),
         lengths=zeros(1),
         page_table=zeros(1, 1),
     )
     rows.sequences[0], rows.mask[0] = 0, 1
-    keys = zeros(PAGE, num_kv_heads, dim, of=dtype)
-    query = zeros(NUM_ROWS, num_heads, dim, of=dtype)
+    keys = zeros(ops.BLOCK, num_kv_heads, dim, of=dtype)
+    query = zeros(LAUNCH_ROWS, num_heads, dim, of=dtype)
     out = torch.full_like(query, torch.nan)
     plan = ops.TreePlan(rows, num_heads, num_kv_heads, dim)
     ops.tail_slots(plan)

@@ -20,14 +20,12 @@ from ooospec.backends.packing import pack
 from ooospec.backends.program import Program
 from ooospec.backends.round_end import HostEnd, RoundEnd, round_end
 from ooospec.backends.support import decodable_ids, eos_ids
-from ooospec.config import MAX_NODES
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import LayerShape, PagePool, Sequence
 from ooospec.rows import Rows
 from ooospec.sampling import Chooser
 
-PAGE_SIZE = 64  # slots of a page: a block of attention
 CHUNK = 256  # rows of a prefill chunk
-NUM_ROWS = MAX_NODES  # rows of every other launch
 
 
 class Body(Protocol):
@@ -68,17 +66,17 @@ class LaunchBackend:
         num_sequences: most sequences of one launch; 1 to 64. chunk: rows of a prefill chunk, a
         multiple of 64. Raises ValueError for bad counts.
         """
-        if not 1 <= num_sequences <= NUM_ROWS:
-            raise ValueError(f"num_sequences: expected 1 to {NUM_ROWS}, got {num_sequences}")
-        if chunk < PAGE_SIZE or chunk % PAGE_SIZE:
-            raise ValueError(f"chunk: expected a multiple of {PAGE_SIZE}, got {chunk}")
+        if not 1 <= num_sequences <= LAUNCH_ROWS:
+            raise ValueError(f"num_sequences: expected 1 to {LAUNCH_ROWS}, got {num_sequences}")
+        if chunk < ops.BLOCK or chunk % ops.BLOCK:
+            raise ValueError(f"chunk: expected a multiple of {ops.BLOCK}, got {chunk}")
         config = model.config.get_text_config()
         self.model = model
         self.tokenizer = tokenizer
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.chunk = chunk
-        self.max_tree_rows = NUM_ROWS
+        self.max_tree_rows = LAUNCH_ROWS
         self.num_sequences = num_sequences
         self.context_limit = int(config.max_position_embeddings)
         self.body = body
@@ -100,8 +98,8 @@ class LaunchBackend:
         """Returns a KV cache with room for `num_tokens` tokens."""
         return PagePool(
             self.body.layers,
-            -(-num_tokens // PAGE_SIZE),
-            page_size=PAGE_SIZE,
+            -(-num_tokens // ops.BLOCK),
+            page_size=ops.BLOCK,
             dtype=self.dtype,
             device=self.device,
         )
@@ -116,7 +114,7 @@ class LaunchBackend:
             self._check(segment.tokens)
         programs = self._of(segments[0].sequence.pool)
         found: list[list[torch.Tensor]] = [[] for _ in segments]
-        for pieces in pack(segments, NUM_ROWS, self.num_sequences):
+        for pieces in pack(segments, LAUNCH_ROWS, self.num_sequences):
             launch = programs.launch
             launch.begin()
             wanted: list[int] = []
@@ -199,7 +197,7 @@ class LaunchBackend:
     def _that_fit(self, asks: Seq[Ask]) -> Seq[Ask]:
         """Returns the first of `asks` that one launch holds."""
         num_rows = list(itertools.accumulate(len(ask.rows) for ask in asks[: self.num_sequences]))
-        return asks[: max(1, bisect.bisect_right(num_rows, NUM_ROWS))]
+        return asks[: max(1, bisect.bisect_right(num_rows, LAUNCH_ROWS))]
 
     @torch.inference_mode()
     def prefill(
@@ -237,12 +235,12 @@ class LaunchBackend:
 
     def measure_costs(self, row_counts: Seq[int]) -> list[float]:
         """Returns the microseconds of a round behind 256 tokens: the same for every count."""
-        sequence = Sequence(self.new_pool(CHUNK + NUM_ROWS))
-        sequence.reserve(CHUNK + NUM_ROWS)
+        sequence = Sequence(self.new_pool(CHUNK + LAUNCH_ROWS))
+        sequence.reserve(CHUNK + LAUNCH_ROWS)
         for block in sequence.pool.blocks:
             block.zero_()
         sequence.length = CHUNK
-        segment = Segment(sequence, [0] * NUM_ROWS, range(CHUNK, CHUNK + NUM_ROWS))
+        segment = Segment(sequence, [0] * LAUNCH_ROWS, range(CHUNK, CHUNK + LAUNCH_ROWS))
         found = []
         for _ in range(5):
             start = time.perf_counter()
@@ -301,7 +299,7 @@ class _Programs:
         max_tokens = pool.num_pages * pool.page_size
         self.launch = Launch(
             pool,
-            NUM_ROWS,
+            LAUNCH_ROWS,
             num_sequences=backend.num_sequences,
             max_tokens=max_tokens,
         )
@@ -314,7 +312,7 @@ class _Programs:
         layer = body.layers[0]
         self._plan = ops.TreePlan(self.launch, body.num_heads, layer.num_heads, layer.key_dim)
         dtype = torch.float32
-        self.logits = torch.zeros(NUM_ROWS, body.num_logits, dtype=dtype, device=device)
+        self.logits = torch.zeros(LAUNCH_ROWS, body.num_logits, dtype=dtype, device=device)
         self.end = round_end(self.launch)
         self.shared_end = HostEnd(self.launch)
         self._scratch = ops.sample_scratch(self.logits)

@@ -11,10 +11,11 @@ import torch
 
 from ooospec import ops
 from ooospec.backends.launch import Launch
-from ooospec.backends.launched import NUM_ROWS, LaunchBackend
+from ooospec.backends.launched import LaunchBackend
 from ooospec.backends.support import HEAD_DIMS, MAX_GROUP
 from ooospec.backends.transformers import TransformersBackend
 from ooospec.bits import check_bits
+from ooospec.config import LAUNCH_ROWS
 from ooospec.errors import UnsupportedModel
 
 logger = logging.getLogger("ooospec")
@@ -74,7 +75,7 @@ class ModuleBody:
 
     def chunk(self, launch: Launch) -> None:
         """See Body."""
-        rows = launch.last_row.long().expand(NUM_ROWS)  # the head runs at the size of a round
+        rows = launch.last_row.long().expand(LAUNCH_ROWS)  # the head runs at the size of a round
         self._last.copy_(self._run(launch, None, rows)[0])
 
     def last(self, launch: Launch, logits: torch.Tensor) -> None:

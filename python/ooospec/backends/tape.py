@@ -18,7 +18,8 @@ import torch
 from ooospec import ops
 from ooospec.backends.base import Verdict
 from ooospec.backends.launch import Launch
-from ooospec.backends.launched import NUM_ROWS, Body, LaunchBackend
+from ooospec.backends.launched import Body, LaunchBackend
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import Sequence
 
 MAX_ROUNDS = 4096  # of one request
@@ -35,10 +36,10 @@ class Tape:
     def __init__(self, num_positions: int, device: torch.device) -> None:
         self.first = 0
         self.answer = torch.full((num_positions,), -1, dtype=torch.int32, device=device)
-        self.log = torch.zeros(MAX_ROUNDS, NUM_ROWS, dtype=torch.int64, device=device)
+        self.log = torch.zeros(MAX_ROUNDS, LAUNCH_ROWS, dtype=torch.int64, device=device)
         self.count = torch.zeros(1, dtype=torch.int64, device=device)
         self._place = torch.zeros_like(self.count)
-        self._hashes = torch.zeros(1, NUM_ROWS, dtype=torch.int64, device=device)
+        self._hashes = torch.zeros(1, LAUNCH_ROWS, dtype=torch.int64, device=device)
         self._paths: list[list[int]] = []
 
     def play(self, num_prompt: int, tokens: Seq[int]) -> None:
@@ -98,7 +99,7 @@ class TapedBody:
         self.layers, self.num_heads = body.layers, body.num_heads
         self.num_logits = body.num_logits
         device = tape.answer.device
-        self._parts = torch.zeros(NUM_ROWS, ops.HASH_PARTS, dtype=torch.int64, device=device)
+        self._parts = torch.zeros(LAUNCH_ROWS, ops.HASH_PARTS, dtype=torch.int64, device=device)
         self._last = torch.zeros(1, dtype=torch.int32, device=device)
 
     def step(self, launch: Launch, plan: ops.TreePlan, logits: torch.Tensor) -> None:
@@ -129,7 +130,7 @@ class TapedBackend:
 
     def __init__(self, inner: LaunchBackend) -> None:
         self._inner = inner
-        self.tape = Tape(inner.context_limit + NUM_ROWS, inner.device)
+        self.tape = Tape(inner.context_limit + LAUNCH_ROWS, inner.device)
         inner.body = TapedBody(inner.body, self.tape)
         self.description = f"{inner.description}, replayed"
 

@@ -14,12 +14,12 @@ from ooospec import ops
 from ooospec._core import cuda_core
 from ooospec.backends.buffers import Buffers, Fields
 from ooospec.backends.program import capture
+from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import PagePool
 
 if TYPE_CHECKING:
     from ooospec.backends.fused import FusedBackend
 
-NUM_ROWS = 64  # of a launch
 NUM_PAIRS = 128  # (row, token) whose probabilities one launch can tell
 TIMEOUT_US = 60_000_000
 
@@ -83,7 +83,7 @@ class AskRows:
 
     def __init__(self, tables: WaveRows, num_parts: int) -> None:
         self.pool = tables.pool
-        num_rows, num_sequences = num_parts * NUM_ROWS, len(tables.lengths)
+        num_rows, num_sequences = num_parts * LAUNCH_ROWS, len(tables.lengths)
         fields = {
             "mask": (torch.int64, (num_rows,)),
             "slots": (torch.int64, (num_rows,)),
@@ -102,7 +102,7 @@ class AskRows:
             device[name] for name in ("sequences", "mask", "lengths")
         )
         self.page_table = tables.page_table
-        sizes = dict.fromkeys(fields, NUM_ROWS) | {"lengths": num_sequences}
+        sizes = dict.fromkeys(fields, LAUNCH_ROWS) | {"lengths": num_sequences}
 
         def part(arrays: Mapping[str, Any], i: int) -> dict[str, Any]:
             return {name: arrays[name][i * size : (i + 1) * size] for name, size in sizes.items()}
@@ -133,18 +133,18 @@ class WavePrograms:
         Raises ImportError on a GPU where the package was built without nvcc.
         """
         weights, self._device = backend.weights, backend.device
-        num_pages = -(-(max_tokens + NUM_ROWS) // pool.page_size)
+        num_pages = -(-(max_tokens + LAUNCH_ROWS) // pool.page_size)
         more: Fields = {
             "fork_source": (torch.int64, (1,)),
             "fork_targets": (torch.int64, (num_lanes,)),
             "fork_count": (torch.int32, (1,)),
             "pair_rows": (torch.int32, (NUM_PAIRS,)),
             "pair_tokens": (torch.int32, (NUM_PAIRS,)),
-            "wanted": (torch.int32, (NUM_ROWS,)),
+            "wanted": (torch.int32, (LAUNCH_ROWS,)),
         }
         self._chunk = WaveRows(pool, backend.chunk, 1, num_pages)
-        self._rows = WaveRows(pool, NUM_ROWS, num_lanes + 1, num_pages, more)
-        num_parts = backend.chunk // NUM_ROWS
+        self._rows = WaveRows(pool, LAUNCH_ROWS, num_lanes + 1, num_pages, more)
+        num_parts = backend.chunk // LAUNCH_ROWS
         self._asks = AskRows(self._rows, num_parts if num_parts > 1 else 0)
 
         def plan(rows: ops.LaunchRows) -> ops.TreePlan:
@@ -158,11 +158,11 @@ class WavePrograms:
         self._body = backend.packed
         self._decodable = backend.decodable
         self._logits = torch.zeros(
-            NUM_ROWS, weights.head.shape[0], dtype=torch.float32, device=self._device
+            LAUNCH_ROWS, weights.head.shape[0], dtype=torch.float32, device=self._device
         )
         self._scratch = ops.sample_scratch(self._logits)
-        self._choices = torch.zeros(NUM_ROWS, dtype=torch.int32, device=self._device)
-        self._top8 = torch.zeros(NUM_ROWS, ops.TOP, dtype=torch.int32, device=self._device)
+        self._choices = torch.zeros(LAUNCH_ROWS, dtype=torch.int32, device=self._device)
+        self._top8 = torch.zeros(LAUNCH_ROWS, ops.TOP, dtype=torch.int32, device=self._device)
         self._scores = torch.zeros(NUM_PAIRS, dtype=torch.float32, device=self._device)
         self.chunk: Arrays = self._chunk.host
         self.rows: Arrays = dict(self._rows.host)
@@ -267,7 +267,7 @@ class WavePrograms:
             report=self._report,
             round=self._round.data_ptr(),
             choices=self._choices.data_ptr(),
-            num_rows=NUM_ROWS,
+            num_rows=LAUNCH_ROWS,
             scores=self._scores.data_ptr(),
             num_pairs=NUM_PAIRS,
             stream=torch.cuda.current_stream(self._device).cuda_stream,

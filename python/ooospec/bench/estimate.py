@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ooospec._core import _C
+from ooospec.config import MAX_NODES
 from ooospec.draft import Drafter, DraftStore, TargetText
 from ooospec.errors import InvalidRequest
 from ooospec.formats import answer_calls, render, tools_as_json
@@ -28,7 +29,6 @@ ESTIMATED = {
     RECORDED: replace(METHODS["ooo"], recycler=False),
     PERFECT: replace(METHODS["ooo"], recycler=False),
 }
-MAX_NODES = 64
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from ooospec.errors import InvalidRequest
 from ooospec.formats import tool_set
 from ooospec.methods import METHODS
 from ooospec.sidecar.placement import open_sidecar
-from ooospec.sidecar.wave import NUM_ROWS
+from ooospec.sidecar.wave import NUM_LANES
 from ooospec.sidecar.worker import SidecarConfig
 
 # Those that read what the target ranks high, or hidden states, are not known in a replay: their
@@ -109,7 +109,7 @@ class ReplaySubjects(Subjects):
         seed: int = 0,
         change_hint: Callable[[Any, str], Any] = lambda call, key: call,
         change_sidecar: Callable[[Any], Any] = lambda sidecar: sidecar,
-        num_lanes: int = NUM_ROWS,
+        num_lanes: int = NUM_LANES,
         waits: bool = False,
     ) -> None:
         """sidecar: its shape and tokenizer; None: method `ooo` is not there. backend: of

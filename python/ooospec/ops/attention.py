@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from ooospec import reference
+from ooospec.config import LAUNCH_ROWS
 from ooospec.ops.dispatch import has_kernel, require
 
 BLOCK = 64  # positions that attention takes at once; slots of a page
@@ -66,9 +67,13 @@ class TreePlan:
         """
         num_rows = len(rows.positions)
         num_sequences, num_pages = rows.page_table.shape
-        if not 1 <= num_rows <= 64 or num_heads % num_kv_heads or num_heads > 16 * num_kv_heads:
+        if (
+            not 1 <= num_rows <= LAUNCH_ROWS
+            or num_heads % num_kv_heads
+            or num_heads > 16 * num_kv_heads
+        ):
             raise ValueError(
-                "plan: expected 1 to 64 rows and 1 to 16 heads a kv head, got "
+                f"plan: expected 1 to {LAUNCH_ROWS} rows and 1 to 16 heads a kv head, got "
                 f"{num_rows} rows, {num_heads} heads, {num_kv_heads} kv heads"
             )
         for name, tensor in (("positions", rows.positions), ("sequences", rows.sequences)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from ooospec.config import LAUNCH_ROWS
 from ooospec.ops.dispatch import has_kernel, require
 
 
@@ -29,8 +30,8 @@ def kv_compact(
     require("sources", sources, torch.int64, num_moves)
     require("targets", targets, torch.int64, num_moves)
     require("count", count, torch.int32, 1)
-    if num_moves > 64:
-        raise ValueError(f"sources: expected at most 64, got {num_moves}")
+    if num_moves > LAUNCH_ROWS:
+        raise ValueError(f"sources: expected at most {LAUNCH_ROWS}, got {num_moves}")
     if has_kernel(keys):
         from ooospec.triton_kernels.kv_compact import kv_compact as launch
 

@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from ooospec._core import cuda_core, has_cuda_core
+from ooospec.config import LAUNCH_ROWS
 from ooospec.ops.dispatch import is_reference_forced, require
 from ooospec.ops.layer import swiglu
 
@@ -86,7 +87,7 @@ def _has_linear(x: torch.Tensor, weight: torch.Tensor, out: torch.Tensor) -> boo
     aligned = all(
         tensor.data_ptr() % 16 == 0 and tensor.stride(0) % 8 == 0 for tensor in (x, weight, out)
     )
-    sized = len(x) <= 64 and x.shape[1] % 8 == 0 and out.shape[1] % 8 == 0
+    sized = len(x) <= LAUNCH_ROWS and x.shape[1] % 8 == 0 and out.shape[1] % 8 == 0
     return aligned and sized and x.dtype in (torch.bfloat16, torch.float16) and has_cuda_core()
 
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from ooospec._core import _C
 from ooospec.backends.fused import FusedBackend
-from ooospec.backends.wave import NUM_ROWS as LAUNCH_ROWS
 from ooospec.backends.wave import WavePrograms
+from ooospec.config import LAUNCH_ROWS
 from ooospec.errors import OutOfPages
 from ooospec.kv import PrefixCache, Sequence
 from ooospec.sidecar.policy import Work
@@ -23,7 +23,7 @@ from ooospec.sidecar.wave import (
     LIKELY_WITHIN,
     MAX_TOKENS,
     MAX_VALUE_TOKENS,
-    NUM_ROWS,
+    NUM_LANES,
     Answered,
     Step,
     WaveReport,
@@ -45,7 +45,7 @@ class GraphWaveRunner:
         backend: FusedBackend,
         builder: PromptBuilder,
         *,
-        num_rows: int = NUM_ROWS,
+        num_rows: int = NUM_LANES,
         max_value_tokens: int = MAX_VALUE_TOKENS,
         likely_within: float = LIKELY_WITHIN,
     ) -> None:

@@ -28,7 +28,7 @@ from ooospec.sidecar.policy import Work
 from ooospec.sidecar.prompt import PromptBuilder, Slot, WavePrompt
 from ooospec.sidecar.value import value_schema
 
-NUM_ROWS = 32  # branches that advance together
+NUM_LANES = 32  # branches that advance together
 MAX_VALUE_TOKENS = 48
 LIKELY_WITHIN = 7.0  # the sidecar's name of a function against its likeliest; about 1 in 1,100
 MAX_SLOTS = 256  # asked for in one wave; those of the least likely functions are left out
@@ -109,7 +109,7 @@ class WaveRunner:
         backend: Backend,
         builder: PromptBuilder,
         *,
-        num_rows: int = NUM_ROWS,
+        num_rows: int = NUM_LANES,
         max_value_tokens: int = MAX_VALUE_TOKENS,
         likely_within: float = LIKELY_WITHIN,
     ) -> None:

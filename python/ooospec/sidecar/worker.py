@@ -23,7 +23,7 @@ from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder, was_trained
 from ooospec.sidecar.recorded import with_record
-from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_ROWS, WaveReport, WaveRunner
+from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_LANES, WaveReport, WaveRunner
 
 logger = logging.getLogger("ooospec.sidecar")
 
@@ -65,7 +65,7 @@ class SidecarConfig:
     wave: Mode = "auto"
     device: str | None = None
     dtype: str | None = None
-    num_rows: int = NUM_ROWS
+    num_rows: int = NUM_LANES
     likely_within: float = LIKELY_WITHIN
     num_threads: int | None = None
     recorded: Callable[[Ask], Mapping[str, Any] | None] | None = None
