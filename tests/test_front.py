@@ -19,8 +19,8 @@ from fastapi.responses import Response, StreamingResponse
 
 from ooospec.bench.sidecars import RecordedListener
 from ooospec.cli.main import run
+from ooospec.integrations.vllm.front import make_front
 from ooospec.integrations.vllm.note import Note
-from ooospec.serve.front import make_front
 from tiny_server import TOOLS, user
 from waiting import wait_for
 

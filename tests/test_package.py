@@ -363,6 +363,15 @@ def test_kernels_know_nothing_of_ours_but_each_other() -> None:
         assert not {name for name in ours if not name.startswith("ooospec.triton_kernels.")}, path
 
 
+@pytest.mark.parametrize("top", ["cli", "integrations", "bench", "serve"])
+def test_what_stands_on_top_is_known_to_the_command_line_alone(top: str) -> None:
+    """Benches, servers, plugs and commands use the engine; none of them uses another."""
+    for module, names in package_imports().items():
+        known = {name for name in names if name.startswith(f"ooospec.{top}")}
+        is_command = module.startswith("ooospec.cli.") or module.endswith(".__main__")
+        assert not known or is_command or module.startswith(f"ooospec.{top}"), (module, known)
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
     imports = package_imports()
 

@@ -15,12 +15,20 @@ from ooospec.config import EngineConfig
 from ooospec.errors import EngineClosed, InvalidRequest, OutOfPages, PromptTooLong
 from ooospec.formats import Message, Tool, check_tools, opens_thinking, render, tools_as_json
 from ooospec.kv import PrefixCache
-from ooospec.run import DEFAULT_MAX_TOKENS, Delta, Generation, Method, Request, Run, step_together
+from ooospec.run import (
+    DEFAULT_MAX_TOKENS,
+    Delta,
+    Generation,
+    MakeDrafter,
+    Request,
+    Run,
+    step_together,
+)
 from ooospec.sampling import SamplingParams
 from ooospec.shadow import check_shadow
 from ooospec.tokens import TokenTable
 
-__all__ = ["Delta", "Drafting", "Engine", "Generation", "Method", "Request", "Run"]
+__all__ = ["Delta", "Drafting", "Engine", "Generation", "MakeDrafter", "Request", "Run"]
 
 DEFAULT_CACHE_TOKENS = 32768
 
@@ -48,7 +56,7 @@ class Engine:
         self,
         backend: Backend,
         *,
-        methods: Mapping[str, Method] | None = None,
+        methods: Mapping[str, MakeDrafter] | None = None,
         drafting: Drafting | None = None,
         config: EngineConfig | None = None,
         tokens: TokenTable | None = None,
@@ -61,7 +69,7 @@ class Engine:
         self.backend = backend
         self.config = config or EngineConfig()
         self.drafting = drafting
-        self.methods: dict[str, Method] = {"ar": lambda request: None, **(methods or {})}
+        self.methods: dict[str, MakeDrafter] = {"ar": lambda request: None, **(methods or {})}
         if tokens is None and backend.tokenizer is not None:
             tokens = TokenTable(backend.tokenizer)
         self.tokens = tokens
@@ -77,7 +85,7 @@ class Engine:
         messages: Seq[Message],
         tools: Seq[Tool | Callable[..., Any]] | None = None,
         *,
-        method: str | Method | None = None,
+        method: str | MakeDrafter | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Generation:
@@ -85,7 +93,7 @@ class Engine:
 
         messages: OpenAI messages, earlier calls and tool results included. tools: OpenAI JSON or
         typed functions.
-        method: a name in `methods`, or a Method; None: `ooo` where it is known, else `ar`.
+        method: a name in `methods`, or a MakeDrafter; None: `ooo` where it is known, else `ar`.
         tenant: requests of one tenant share cached prefixes.
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable. Raises
@@ -99,7 +107,7 @@ class Engine:
         messages: Seq[Message],
         tools: Seq[Tool | Callable[..., Any]] | None = None,
         *,
-        method: str | Method | None = None,
+        method: str | MakeDrafter | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
@@ -111,7 +119,7 @@ class Engine:
         self,
         prompt_ids: Seq[int],
         *,
-        method: str | Method | None = None,
+        method: str | MakeDrafter | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Generation:
@@ -123,7 +131,7 @@ class Engine:
         self,
         prompt_ids: Seq[int],
         *,
-        method: str | Method | None = None,
+        method: str | MakeDrafter | None = None,
         tenant: str = "",
         **sampling: Any,
     ) -> Iterator[Delta | Generation]:
@@ -167,7 +175,7 @@ class Engine:
             thinking=opens_thinking(prompt),
         )
 
-    def run(self, request: Request, method: str | Method | None = None) -> Run:
+    def run(self, request: Request, method: str | MakeDrafter | None = None) -> Run:
         """Returns a run of a request, which holds nothing yet. method: as of generate().
 
         Raises EngineClosed.
@@ -239,7 +247,7 @@ class Engine:
         if self._closed:
             raise EngineClosed("engine: expected one that is open, got one that was closed")
 
-    def _method(self, method: str | Method | None) -> Method:
+    def _method(self, method: str | MakeDrafter | None) -> MakeDrafter:
         if method is None:
             method = "ooo" if "ooo" in self.methods else "ar"
         if callable(method):

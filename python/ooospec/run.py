@@ -44,7 +44,7 @@ class Request:
     thinking: bool = False
 
 
-Method = Callable[[Request], Drafter | None]
+MakeDrafter = Callable[[Request], Drafter | None]
 """Makes the drafter of a request; None means plain decoding."""
 
 
@@ -81,7 +81,7 @@ class Run:
     that are not computed again.
     """
 
-    def __init__(self, engine: Engine, request: Request, method: Method) -> None:
+    def __init__(self, engine: Engine, request: Request, method: MakeDrafter) -> None:
         self.request = request
         self.sequence = Sequence(engine.pool)
         self.error: Exception | None = None

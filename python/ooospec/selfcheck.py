@@ -13,7 +13,7 @@ import numpy as np
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
-from ooospec.engine import Engine, Generation, Method, Request
+from ooospec.engine import Engine, Generation, MakeDrafter, Request
 from ooospec.kv import Sequence
 from ooospec.loop import Drafter
 from ooospec.trace import Recorder
@@ -78,7 +78,7 @@ def selfcheck(
     names = [name for name in (methods or engine.methods) if name != "ar"]
     reports = {name: MethodReport(name) for name in ("ar", *names, "replay")}
 
-    def answer(request: dict[str, Any], name: str, method: Method) -> Generation:
+    def answer(request: dict[str, Any], name: str, method: MakeDrafter) -> Generation:
         on_answer(str(request.get("id", "request")), name)
         start = time.perf_counter()
         made = engine.generate(request["messages"], request.get("tools"), method=method, **sampling)

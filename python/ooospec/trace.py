@@ -19,7 +19,7 @@ from ooospec.files import write_text
 if TYPE_CHECKING:
     from ooospec.hints import HintArrival
     from ooospec.loop import Drafter, Metrics
-    from ooospec.run import Method, Request
+    from ooospec.run import MakeDrafter, Request
     from ooospec.sidecar.wave import WaveReport
 
 TARGET, SIDECAR, HINTS = 1, 2, 3
@@ -42,7 +42,7 @@ class TracedRequest:
 class Recorder:
     """A method that works as the one it wraps and keeps the request and what drafted for it."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: MakeDrafter) -> None:
         self._method = method
         self.request: Request | None = None
         self.drafter: Drafter | None = None

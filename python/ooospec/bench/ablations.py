@@ -14,7 +14,7 @@ from typing import Any
 
 from ooospec._core import _C
 from ooospec.draft import DraftTree
-from ooospec.engine import Method, Request
+from ooospec.engine import MakeDrafter, Request
 from ooospec.loading import RequestDrafter
 
 WAVE_SECONDS = 60.0
@@ -112,7 +112,7 @@ class WaitingDrafter(RequestDrafter):
         return super().propose(budget)
 
 
-def waiting(method: Method) -> Method:
+def waiting(method: MakeDrafter) -> MakeDrafter:
     """Returns a method as `method`, whose drafters wait for the whole wave."""
 
     def make(request: Request) -> Any:

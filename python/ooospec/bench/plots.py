@@ -12,8 +12,8 @@ import numpy as np
 
 from ooospec.bench.records import Record
 from ooospec.bench.summary import PLAIN, Cell
-from ooospec.cli.view import MEANINGS
 from ooospec.errors import needs_extra
+from ooospec.source_names import MEANINGS
 
 COLOURS = {
     "schema": "#4878d0",

@@ -25,7 +25,7 @@ from ooospec.backends.transformers import TransformersBackend
 from ooospec.bench.ablations import waiting
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
-from ooospec.bench.run import PERFECT, BenchConfig, Run, Subjects, run_target
+from ooospec.bench.run import PERFECT, Answered, BenchConfig, Subjects, run_target
 from ooospec.bench.shapes import Shape, misfit
 from ooospec.errors import InvalidRequest
 from ooospec.formats import tool_set
@@ -159,11 +159,11 @@ class ReplaySubjects(Subjects):
         self._answer_now = self._answers.of(row)
         return super().run(target, file, row, number)
 
-    def is_equal(self, name: str, runs: Mapping[str, Run]) -> bool:
+    def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""
         return self._hashes[name] == self._hashes["ar"]
 
-    def _answer(self, row: dict[str, Any], name: str) -> Run:
+    def _answer(self, row: dict[str, Any], name: str) -> Answered:
         assert self._answer_now is not None
         recorded = self._answer_now
         self.taped.tape.play(len(recorded.prompt_ids), recorded.token_ids)

@@ -14,12 +14,12 @@ import ooospec
 from ooospec.bench.calls import call_rounds, rightness
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.sidecars import RecordedSidecar, plain_calls
-from ooospec.cli.view import source_name
 from ooospec.config import MAX_NODES, EngineConfig
 from ooospec.draft import Drafter
 from ooospec.engine import Engine, Generation
 from ooospec.errors import InvalidRequest
 from ooospec.methods import METHODS, Method
+from ooospec.source_names import source_name
 from ooospec.trace import Recorder, TracedRequest
 
 PLAIN = "ar"
@@ -141,7 +141,7 @@ class Subjects:
             order.insert(order.index(PLAIN) + 1, PERFECT)
         if self.config.warm:
             self.engine.generate(row["messages"], row.get("tools"), method=PLAIN, max_tokens=1)
-        runs: dict[str, Run] = {}
+        runs: dict[str, Answered] = {}
         for name in order:
             runs[name] = self._answer(row, name)
             if name == PLAIN:
@@ -153,7 +153,7 @@ class Subjects:
             for name in turns
         ]
 
-    def is_equal(self, name: str, runs: Mapping[str, Run]) -> bool:
+    def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether a method's answer is that of `ar`."""
         return runs[name].answer.token_ids == runs[PLAIN].answer.token_ids
 
@@ -184,7 +184,7 @@ class Subjects:
         """Returns the most tokens of the answer under way."""
         return self.config.max_tokens
 
-    def _answer(self, row: dict[str, Any], name: str) -> Run:
+    def _answer(self, row: dict[str, Any], name: str) -> Answered:
         recorder = Recorder(self.engine.methods[name])
         arrival = time.perf_counter()
         answer = self.engine.generate(
@@ -193,11 +193,11 @@ class Subjects:
             method=recorder,
             max_tokens=self._max_tokens(),
         )
-        return Run(arrival, answer, recorder.traced(str(row["id"]), answer.metrics))
+        return Answered(arrival, answer, recorder.traced(str(row["id"]), answer.metrics))
 
 
 @dataclass(frozen=True)
-class Run:
+class Answered:
     """An answer as it came."""
 
     arrival: float

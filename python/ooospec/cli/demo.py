@@ -23,16 +23,17 @@ import ooospec.cli.options as opt
 from ooospec.cli.generate import report
 from ooospec.cli.requests import gather
 from ooospec.cli.samples import FLIGHT, request
-from ooospec.cli.view import coloured, legend, plot, source_name, spans
+from ooospec.cli.view import coloured, legend, plot, spans
 from ooospec.files import write_text
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, SIDECAR, TARGET, shipped_folder
+from ooospec.source_names import source_name
 from ooospec.trace import Recorder, TracedRequest, write_trace
 
 WIDTH = 100
 
 
 @dataclass
-class Run:
+class Shown:
     """An answer as it grows. curve: tokens after each round."""
 
     method: str
@@ -109,14 +110,14 @@ def demo(
         asked = request(FLIGHT)
     else:
         asked = gather(text, requests, tools, limit=1)[0]
-    runs: list[Run] = []
+    runs: list[Shown] = []
     traced: list[TracedRequest] = []
     question = str(asked["messages"][-1].get("content", ""))
     opener = opt.open_engine(target, sidecar or None, how, console)
     with opener as engine, _live(console, question, runs) as show:
         beside = ("toolspec", "ar") if method == "ooo" else ("ar",)
         for name in (opt.check_method(engine, method), *beside):
-            run, recorder = Run(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]
+            run, recorder = Shown(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]
             runs.append(run)
             _answer(engine, asked, run, recorder, show, max_tokens)
             if trace is not None:
@@ -138,7 +139,7 @@ def demo(
 
 
 def _answer(
-    engine: Any, asked: Any, run: Run, method: Recorder, show: Any, max_tokens: int
+    engine: Any, asked: Any, run: Shown, method: Recorder, show: Any, max_tokens: int
 ) -> None:
     """Streams one answer into `run`; each method is a tenant, so none profits from another."""
     start = time.perf_counter()
@@ -155,7 +156,7 @@ def _answer(
 
 
 @contextmanager
-def _live(console: Console, question: str, runs: list[Run]) -> Iterator[Any]:
+def _live(console: Console, question: str, runs: list[Shown]) -> Iterator[Any]:
     """Gives a function that shows `runs` as they are now; on a terminal only."""
     if not console.is_terminal:
         yield lambda: None
@@ -164,7 +165,7 @@ def _live(console: Console, question: str, runs: list[Run]) -> Iterator[Any]:
         yield lambda: live.update(view(question, runs, console.width), refresh=True)
 
 
-def view(question: str, runs: list[Run], width: int = WIDTH) -> RenderableType:
+def view(question: str, runs: list[Shown], width: int = WIDTH) -> RenderableType:
     """Returns the request, the answer in colours, what they mean, and rounds against tokens."""
     first = runs[0]
     sources = [source_name(source) for source in first.sources]
@@ -183,7 +184,7 @@ def view(question: str, runs: list[Run], width: int = WIDTH) -> RenderableType:
     )
 
 
-def _ends(question: str, runs: list[Run], equal: bool, width: int) -> RenderableType:
+def _ends(question: str, runs: list[Shown], equal: bool, width: int) -> RenderableType:
     """Returns the last view with the verified calls and the comparison."""
     drafted, plain = runs[0], runs[-1]
     lines = Text()

@@ -29,7 +29,7 @@ def front(
     with needs_extra("front", "front"):
         import uvicorn  # noqa: F401
 
-        from ooospec.serve.front import make_front
+        from ooospec.integrations.vllm.front import make_front
     address = take_address(host, port)
     app = make_front(upstream.rstrip("/"), sidecar)
     console = Console(stderr=True)

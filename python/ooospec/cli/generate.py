@@ -14,6 +14,7 @@ from rich.console import Console
 
 import ooospec.cli.options as opt
 from ooospec.cli.requests import gather
+from ooospec.source_names import source_name
 from ooospec.trace import Recorder, TracedRequest, write_trace
 
 
@@ -116,8 +117,6 @@ def summary(answer: Any, seconds: float) -> str:
 
 def report(name: str, method: str, answer: Any, seconds: float) -> dict[str, Any]:
     """Returns an answer as JSON for machines; counts by source are by its name."""
-    from ooospec.cli.view import source_name
-
     metrics = answer.metrics
     return {
         "id": name,

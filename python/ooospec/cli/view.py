@@ -9,6 +9,8 @@ from collections.abc import Sequence as Seq
 
 from rich.text import Text
 
+from ooospec.source_names import MEANINGS, source_name
+
 COLOURS = {
     "target": "bold white",
     "schema": "blue",
@@ -18,26 +20,6 @@ COLOURS = {
     "span": "bright_green",
     "external": "cyan",
 }
-MEANINGS = {
-    "target": "the target itself",
-    "schema": "format and schema",
-    "hint": "hint of the sidecar",
-    "retrieval": "found in prompt or earlier answers",
-    "recycler": "successor seen before",
-    "span": "value found in the request",
-    "external": "source of your own",
-}
-
-
-def source_name(number: int) -> str:
-    """Returns the name of a source by its number; "target" for what nobody drafted."""
-    from ooospec._core import _C
-
-    if number == _C.SOURCES["root"]:
-        return "target"
-    if number >= _C.SOURCES["external"]:
-        return "external"
-    return next(name for name, value in _C.SOURCES.items() if value == number)
 
 
 def spans(

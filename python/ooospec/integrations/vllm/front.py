@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ooospec.integrations.vllm.arrival import MAX_BODY_BYTES, PATH, Arrivals
 from ooospec.version import VERSION
 
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
+HTTP_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 # What belongs to one connection, not to the message (RFC 9110, 7.6.1), and what the client sets.
 HOP_BY_HOP = frozenset(
     {
@@ -58,7 +58,7 @@ def make_front(
 
     app = FastAPI(title="ooospec front", version=VERSION, lifespan=lifespan, openapi_url=None)
 
-    @app.api_route("/{path:path}", methods=METHODS, response_model=None)
+    @app.api_route("/{path:path}", methods=HTTP_METHODS, response_model=None)
     async def pass_on(request: Request) -> Response:
         body = b""
         async for part in request.stream():
