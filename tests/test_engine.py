@@ -139,6 +139,9 @@ def test_cold_warm_and_second_turn(family: str) -> None:
         other = prompt[:shared] + prompt_of(30)[::-1]
         expected = reference(family, other, max_new_tokens=24)
         assert_same(engine, other, expected, counts, ["last_sibling"], max_tokens=24)
+    whole = engine.generate_ids(prompt[: 3 * CHUNK], max_tokens=24)  # all of it is in the cache
+    assert whole.usage.cached_tokens == 2 * CHUNK  # but the last token has to be run
+    assert whole.token_ids == reference(family, prompt[: 3 * CHUNK], max_new_tokens=24)
     second = prompt + cold.token_ids + prompt_of(9)
     expected = reference(family, second, max_new_tokens=24)
     fresh = engine.generate_ids(second, max_tokens=24)

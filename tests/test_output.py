@@ -115,6 +115,9 @@ def test_only_a_proper_prefix_is_held_back(size: int) -> None:
         assert held.delta() == ""
         held.add(ids_of("!"))
         assert held.delta() == "<|end|>"[:length] + "!"
+    early = Output(PIECES, SamplingParams(stop=["<|end|>"], min_tokens=99), [EOS], 99)
+    early.add(ids_of("<|end|>"))  # whole, where it ends nothing: no prefix any more
+    assert early.delta() == "<|end|>"
 
 
 def test_the_earliest_of_several_stops_and_early_ones_are_ignored() -> None:
