@@ -150,9 +150,10 @@ def test_text_comes_out_as_it_is(text: str, sizes: list[int]) -> None:
     assert output.text == text
 
 
-def test_broken_bytes_become_replacement_characters_at_the_end_only() -> None:
+@pytest.mark.parametrize("stop", [(), ("zzz",)])
+def test_broken_bytes_become_replacement_characters_at_the_end_only(stop: tuple[str, ...]) -> None:
     """E18: a character that is never completed is one U+FFFD, once it is certain."""
-    output = Output(PIECES, SamplingParams(), [EOS], 9)
+    output = Output(PIECES, SamplingParams(stop=stop), [EOS], 9)
     output.add([65, 0xF0, 0x9F])
     assert output.delta() == "A"
     output.add([EOS])

@@ -10,6 +10,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 import tokenizers
 import transformers
@@ -50,6 +51,7 @@ def merging_tokenizer() -> Any:
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=700,
+        max_token_length=4,  # else whole answers are one token
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         special_tokens=["<|end|>"],
         show_progress=False,
@@ -93,7 +95,7 @@ def test_the_next_token_is_drafted_at_every_border(name: str) -> None:
             assert ids[done] in first, (value, text.vocab.bytes(ids[done]), first)
             total += 1
             alike += list(drafter.core.main_path) == ids[done:]
-    assert alike >= 0.97 * total, f"{alike} of {total}"
+    assert alike >= 0.97 * total > 97, f"{alike} of {total}"
 
 
 def test_a_target_that_cuts_its_text_otherwise_is_drafted_for() -> None:
@@ -112,6 +114,15 @@ def test_a_target_that_cuts_its_text_otherwise_is_drafted_for() -> None:
         assert drafted == answer[done:]
 
 
+def likeliest_path(tree: Any) -> list[float]:
+    """Returns the probabilities along a tree's likeliest path."""
+    found, node = [], 0
+    while (children := np.flatnonzero(tree.parents == node)).size:
+        node = children[tree.probabilities[children].argmax()]
+        found.append(float(tree.probabilities[node]))
+    return found
+
+
 def test_a_quote_that_merges_with_what_it_opens_costs_a_token() -> None:
     """E10: without a hint the text is forced up to the opening quote of a value; the token that the
     quote shares with the value is held back or drafted in vain, those before it are right.
@@ -127,9 +138,12 @@ def test_a_quote_that_merges_with_what_it_opens_costs_a_token() -> None:
         begin = next(i for i in range(len(ids)) if b"12" in b"".join(pieces[: i + 1])) + 1
         drafter = Drafter(text, TOOLS, schema_only, [1])
         drafter.commit(ids[:begin])
-        drafter.propose(64)
+        tree = drafter.propose(64)
         drafted = list(drafter.core.main_path)
+        assert len(drafted) > merged - begin > 0, note
         assert drafted[: merged - begin] == ids[begin:merged], note
+        *_, before, last = likeliest_path(tree)
+        assert last < 0.75 * before, note  # of the tokens that are forced, this one may not stay
     assert num_merged > 0
 
 

@@ -77,6 +77,15 @@ def test_encoding_holds_the_bytes_of_the_text(table: TokenTable, text: str) -> N
     assert not table.special_ids & set(tokens)
 
 
+@pytest.mark.parametrize("text", HARD)
+def test_a_lead_that_takes_a_space_with_it_is_not_used(text: str) -> None:
+    """E06: what is put before a text to keep its spaces must not merge with the first of them."""
+    tokenizer = sentence_piece(dummy_prefix=True)
+    tokenizer.add_tokens(["\n ", "( "])
+    table = TokenTable(tokenizer)
+    assert table.decode_bytes(table.encode(text)) == text.encode()
+
+
 def test_pieces_are_what_the_tokenizer_decodes_to() -> None:
     for name, tokenizer in all_tokenizers().items():
         table = TokenTable(tokenizer)
