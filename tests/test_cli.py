@@ -441,6 +441,18 @@ def test_output_that_nobody_can_take_is_one_sentence() -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
+def test_output_that_is_closed_is_no_error() -> None:
+    program = [sys.executable, "-m", "ooospec", "requests", "synth", "--count", "3000"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        assert reader.stdout.read(5) == b'{"id"'
+        reader.stdout.close()  # as `| head` does
+        assert (reader.stderr.read(), reader.wait()) == (b"", 0)
+    closed = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *program], capture_output=True)
+    assert (closed.stderr, closed.returncode) == (b"", 0)
+
+
 def test_exit_codes_of_the_program() -> None:
     program = [sys.executable, "-m", "ooospec"]
     wrong = subprocess.run([*program, "generate"], capture_output=True, text=True)

@@ -80,13 +80,17 @@ def main(args: Seq[str] | None = None) -> None:
 
 def run(args: Seq[str]) -> int:
     """Runs one command and returns its exit code. Errors are one sentence on stderr."""
+    if sys.stdout is None:  # started with it closed
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     options = [arg for arg in args if arg != "--debug"]
     debug = len(options) < len(args)
     try:
         code = app(options or ["--help"], prog_name="ooospec", standalone_mode=False) or 0
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read our output has closed it
+    except (BrokenPipeError, SystemExit) as error:  # click exits where the pipe breaks
+        if not any(isinstance(one, BrokenPipeError) for one in (error, error.__context__)):
+            raise
         _drop_output()
         return 0
     except (KeyboardInterrupt, typer.Abort):
