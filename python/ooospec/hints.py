@@ -15,8 +15,8 @@ from ooospec.draft import Drafter
 MAX_RECORDS_A_POLL = 256  # a poll is short, whatever a sidecar writes
 
 
-class Sidecar(Protocol):
-    """What the engine needs of a sidecar; see ooospec.sidecar."""
+class AnySidecar(Protocol):
+    """What an engine needs of a sidecar, ours (ooospec.sidecar) or another."""
 
     @property
     def ring(self) -> _C.HintRing:
@@ -63,7 +63,7 @@ class HintRouter:
     Records of requests that are not live are dropped and counted.
     """
 
-    sidecar: Sidecar
+    sidecar: AnySidecar
     num_dropped: int = 0
     _live: dict[int, tuple[Drafter, list[HintArrival]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

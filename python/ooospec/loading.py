@@ -22,10 +22,10 @@ from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.draft_model import DraftModel, DraftModelSource
 from ooospec.engine import Engine, Request
 from ooospec.formats import tool_set
-from ooospec.hints import HintArrival, HintRouter
+from ooospec.hints import AnySidecar, HintArrival, HintRouter
 from ooospec.methods import METHODS, Method
 from ooospec.self_branches import SelfBranches
-from ooospec.sidecar.placement import Sidecar, open_sidecar
+from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.policy import CostCurve, Target
 from ooospec.sidecar.remote import RemoteSidecar
 from ooospec.sidecar.sockets import is_address
@@ -227,7 +227,7 @@ class Drafting:
 def load(
     target: Any,
     *,
-    sidecar: str | Sidecar | None = None,
+    sidecar: str | AnySidecar | None = None,
     adapter: str | None = None,
     placement: Literal["thread", "process"] = "thread",
     wave: Literal["auto", "always", "never"] = "auto",
@@ -247,9 +247,9 @@ def load(
 
     target: folder or hub id of a Hugging Face causal model, a loaded model, or a backend.
     sidecar: folder or hub id of the model that predicts the calls, the address of one elsewhere
-    (tcp://HOST:PORT, ipc://PATH; see `ooospec sidecar`), or a running Sidecar; None: no hints,
-    `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement: a
-    thread of this process, or a process.
+    (tcp://HOST:PORT, ipc://PATH; see `ooospec sidecar`), or a running one, ours or another; None:
+    no hints, `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement:
+    a thread of this process, or a process.
     wave: whether waves start: "auto" where their measured cost is worth it.
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
     backend: what runs the target; see load_backend.
@@ -300,7 +300,7 @@ def load(
 def load_drafting(
     model: Backend,
     *,
-    sidecar: str | Sidecar | None = None,
+    sidecar: str | AnySidecar | None = None,
     adapter: str | None = None,
     placement: Literal["thread", "process"] = "thread",
     wave: Literal["auto", "always", "never"] = "auto",
@@ -340,7 +340,7 @@ def load_drafting(
     )
     store = DraftStore(text, corpus=corpus)
     # What can fail is done: a sidecar that nobody would close is not started.
-    running: Sidecar | None = None
+    running: AnySidecar | None = None
     if is_address(sidecar):
         running = RemoteSidecar(SidecarConfig(sidecar, wave=wave))
     elif isinstance(sidecar, str):
