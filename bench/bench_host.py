@@ -49,8 +49,8 @@ def main() -> None:
     table = TokenTable(tokenizer)
     style = call_styles()["fenced json, indented by 2"]
     vocab = Vocab(table.pieces)
-    encode = table.drafting_encoder(vocab)
-    text = TargetText(vocab, encode, tokenizer.eos_token_id, usual_styles())
+    encode, spell = table.drafting_encoders(vocab)
+    text = TargetText(vocab, encode, tokenizer.eos_token_id, usual_styles(), tokenizer, spell)
     memory = new_memory(text)
     num_earlier = 100 if args.smoke else NUM_EARLIER_CALLS
     answers = list(earlier_answers(args.data, text, style, num_earlier))

@@ -63,12 +63,13 @@ def trained(digits: str) -> TokenTable:
 
 
 @functools.cache
-def encoders(digits: str) -> tuple[Callable[[str], list[int]], Callable[[str], list[int]]]:
-    """Returns what the core does and what the tokenizer does."""
+def encoders(digits: str) -> list[tuple[Callable[[str], list[int]], Callable[[str], list[int]]]]:
+    """Returns what the core does and what the tokenizer does, with added tokens and without."""
     table = trained(digits)
-    fast = table.drafting_encoder(_C.Vocab(table.pieces))
-    assert isinstance(fast, _C.ByteBpe)
-    return fast, table.encode
+    encode, spell = table.drafting_encoders(_C.Vocab(table.pieces))
+    assert isinstance(encode, _C.ByteBpe)
+    assert isinstance(spell, _C.ByteBpe)
+    return [(encode, table.encode), (spell, table.spell)]
 
 
 texts = st.lists(
@@ -86,8 +87,8 @@ texts = st.lists(
 @example(text="Zürich, 12345 \n\n  x")
 @example(text="a" * 200)
 def test_the_core_gives_what_the_tokenizer_gives(digits: str, text: str) -> None:
-    fast, slow = encoders(digits)
-    assert fast(text) == slow(text)
+    for fast, slow in encoders(digits):
+        assert fast(text) == slow(text)
 
 
 def test_only_what_the_core_cannot_do_is_asked() -> None:
@@ -108,13 +109,13 @@ def test_only_what_the_core_cannot_do_is_asked() -> None:
 
 def test_words_cut_in_another_way_are_left_to_the_tokenizer() -> None:
     table = trained(r"\p{N}{2}")
-    assert table.drafting_encoder(_C.Vocab(table.pieces)) == table.encode
+    assert table.drafting_encoders(_C.Vocab(table.pieces))[0] == table.encode
 
 
 def test_a_core_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     table = trained(r"\p{N}{1,3}")
     monkeypatch.setattr(table, "_most_digits", lambda: 2)
-    assert table.drafting_encoder(_C.Vocab(table.pieces)) == table.encode
+    assert table.drafting_encoders(_C.Vocab(table.pieces))[0] == table.encode
 
 
 def test_bad_arguments() -> None:
@@ -130,8 +131,12 @@ def test_a_real_tokenizer_is_done_by_the_core() -> None:
     folder = Path(os.environ["OOOSPEC_CHECKPOINTS"]) / "qwen2.5-coder-0.5b"
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
     table = TokenTable(tokenizer)
-    fast = table.drafting_encoder(_C.Vocab(table.pieces))
-    assert isinstance(fast, _C.ByteBpe)
+    encode, spell = table.drafting_encoders(_C.Vocab(table.pieces))
+    assert isinstance(encode, _C.ByteBpe)
     source = Path(__file__).read_text()
     for at in range(0, len(source), 97):
-        assert fast(source[at : at + 300]) == table.encode(source[at : at + 300])
+        text = source[at : at + 300]
+        assert encode(text) == table.encode(text)
+        assert spell is not None
+        assert spell(text) == table.spell(text)
+    assert len(table.encode("<tool_call>")) == 1 < len(table.spell("<tool_call>"))

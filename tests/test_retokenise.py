@@ -72,7 +72,8 @@ def written(call: dict[str, Any]) -> str:
 
 def text_of(tokenizer: Any) -> TargetText:
     table = TokenTable(tokenizer)
-    return TargetText(_C.Vocab(table.pieces), table.encode, -1, list(_C.usual_styles()))
+    styles = list(_C.usual_styles())
+    return TargetText(_C.Vocab(table.pieces), table.encode, -1, styles, spell=table.spell)
 
 
 @pytest.mark.parametrize("name", ["byte_level", "gemma", "llama2", "merging"])
@@ -172,20 +173,26 @@ def test_a_shuffled_vocabulary_of_the_same_size_drafts_its_own_ids() -> None:
     assert trees[1] == [order[token] for token in trees[0]]
 
 
-@pytest.mark.parametrize("kind", ["special", "added", "plain"])
-def test_markers_are_seen_whether_they_are_special_or_not(kind: str) -> None:
-    """F26, G26: `<tool_call>` as a special token, as an added one, or as ordinary text: drafted,
-    read, kept in the text, and parsed.
-    """
+def tokenizer_with_markers(kind: str) -> Any:
+    """Returns one in which `<tool_call>` is a special token, an added one or "plain" text."""
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer.from_str(
             all_tokenizers()["byte_level"].backend_tokenizer.to_str()
         ),
         eos_token="<|im_end|>",
     )
-    markers = ["<tool_call>", "</tool_call>"]
     if kind != "plain":
+        markers = ["<tool_call>", "</tool_call>"]
         tokenizer.add_tokens(markers, special_tokens=kind == "special")
+    return tokenizer
+
+
+@pytest.mark.parametrize("kind", ["special", "added", "plain"])
+def test_markers_are_seen_whether_they_are_special_or_not(kind: str) -> None:
+    """F26, G26: `<tool_call>` as a special token, as an added one, or as ordinary text: drafted,
+    read, kept in the text, and parsed.
+    """
+    tokenizer = tokenizer_with_markers(kind)
     text, table = text_of(tokenizer), TokenTable(tokenizer)
     call = call_of("plain", "Paris")
     ids = list(text.encode(written(call)))
@@ -201,3 +208,38 @@ def test_markers_are_seen_whether_they_are_special_or_not(kind: str) -> None:
     assert output.text == written(call)
     (parsed,) = answer_calls(output.text, TOOLS)
     assert json.loads(parsed["function"]["arguments"]) == call["arguments"]
+
+
+@pytest.mark.parametrize("kind", ["special", "added"])
+@pytest.mark.parametrize("spelled", [True, False])
+def test_a_target_may_spell_its_markers(kind: str, spelled: bool) -> None:
+    """The first token of a marker tells whether the target spells it; the closing one is drafted
+    alike. A rehearsal that was mistaken is forgotten.
+    """
+    text = text_of(tokenizer_with_markers(kind))
+    call = call_of("plain", "Paris")
+    assert text.spell is not None
+    ids = list((text.spell if spelled else text.encode)(written(call)))
+    other = list((text.encode if spelled else text.spell)(written(call)))
+    assert ids[0] != other[0]
+    for begun in (0, 1, 4):
+        drafter = Drafter(text, TOOLS, HINTS_ONLY, [1])
+        for record in slot_records(1, [call], TOOLS):
+            drafter.offer_hint(record)
+        drafter.commit(ids[:begun])
+        drafter.propose(64)
+        drafter.prepare()
+        drafter.propose(64)
+        drafted = list(drafter.core.main_path)
+        assert drafted == (ids[begun:] if begun else other if spelled else ids), begun
+
+
+def test_a_target_may_spell_one_marker_and_not_the_next() -> None:
+    text = text_of(tokenizer_with_markers("added"))
+    calls = [call_of(value, "Paris") for value in ("plain", 12)]
+    assert text.spell is not None
+    ids = [*text.spell(written(calls[0])), *text.encode("\n" + written(calls[1]))]
+    drafter = Drafter(text, TOOLS, HINTS_ONLY, [1])
+    for record in slot_records(1, calls, TOOLS):
+        drafter.offer_hint(record)
+    assert len(replay(drafter, ids)) <= 4

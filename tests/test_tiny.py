@@ -62,7 +62,7 @@ def test_tokenizers_write_any_text_and_say_what_they_are_for(
     assert table.encode("907") == [*table.encode("9"), *table.encode("0"), *table.encode("7")]
     assert was_trained(loaded) == (not loaded.chat_template)
     vocab = _C.Vocab(table.pieces)
-    assert isinstance(table.drafting_encoder(vocab), _C.ByteBpe)
+    assert isinstance(table.drafting_encoders(vocab)[0], _C.ByteBpe)
 
 
 def test_answers_are_what_the_chat_template_and_the_call_reader_make_of_calls(

@@ -32,17 +32,19 @@ Encode wrap_encode(py::function encode) {
 // A tokenizer done here, and what is asked where it cannot help.
 struct PlainBpe {
   std::shared_ptr<const ByteBpe> bpe;
+  bool (ByteBpe::*how)(std::string_view, Tokens&) const;
   py::function otherwise;
 
   Encode encode() const {
-    return [bpe = bpe, otherwise = wrap_encode(otherwise)](std::string_view text) -> Tokens {
+    return [*this, otherwise = wrap_encode(otherwise)](std::string_view text) -> Tokens {
       Tokens tokens;
-      return bpe->encode(text, tokens) ? tokens : otherwise(text);
+      return (*bpe.*how)(text, tokens) ? tokens : otherwise(text);
     };
   }
 };
 
 Encode encode_of(const py::object& encode) {
+  if (encode.is_none()) return {};
   if (py::isinstance<PlainBpe>(encode)) return encode.cast<const PlainBpe&>().encode();
   return wrap_encode(encode.cast<py::function>());
 }
@@ -69,10 +71,16 @@ void bind_draft(py::module_& module) {
   py::class_<PlainBpe>(module, "ByteBpe")
       .def(py::init([](const std::shared_ptr<Vocab>& vocab, int most_digits, const Tokens& added,
                        py::function otherwise) {
-             return PlainBpe{std::make_shared<ByteBpe>(vocab, most_digits, added),
+             return PlainBpe{std::make_shared<ByteBpe>(vocab, most_digits, added), &ByteBpe::encode,
                              std::move(otherwise)};
            }),
            py::arg("vocab"), py::arg("most_digits"), py::arg("added"), py::arg("otherwise"))
+      .def(
+          "spelled",
+          [](const PlainBpe& self, py::function otherwise) {
+            return PlainBpe{self.bpe, &ByteBpe::spell, std::move(otherwise)};
+          },
+          py::arg("otherwise"))
       .def(
           "__call__",
           [](const PlainBpe& self, std::string_view text) { return self.encode()(text); },
@@ -114,10 +122,10 @@ void bind_draft(py::module_& module) {
 
   py::class_<Drafter>(module, "Drafter")
       .def(py::init([](std::shared_ptr<Vocab> vocab, std::shared_ptr<ToolSet> tools,
-                       std::shared_ptr<DraftMemory> memory, const py::object& encode, bool schema,
-                       bool hint, bool span, bool lookup, bool retrieval, bool recycler,
-                       bool recycler_tree, bool learn, bool branches, bool thinking,
-                       TokenId end_token) {
+                       std::shared_ptr<DraftMemory> memory, const py::object& encode,
+                       const py::object& spell, bool schema, bool hint, bool span, bool lookup,
+                       bool retrieval, bool recycler, bool recycler_tree, bool learn, bool branches,
+                       bool thinking, TokenId end_token) {
              const DrafterOptions options{.schema = schema,
                                           .hint = hint,
                                           .span = span,
@@ -130,13 +138,14 @@ void bind_draft(py::module_& module) {
                                           .thinking = thinking,
                                           .end_token = end_token};
              return std::make_unique<Drafter>(std::move(vocab), std::move(tools), std::move(memory),
-                                              encode_of(encode), options);
+                                              Encoders{encode_of(encode), encode_of(spell)},
+                                              options);
            }),
            py::arg("vocab"), py::arg("tools"), py::arg("memory"), py::arg("encode"), py::kw_only(),
-           py::arg("schema") = true, py::arg("hint") = true, py::arg("span") = true,
-           py::arg("lookup") = true, py::arg("retrieval") = true, py::arg("recycler") = true,
-           py::arg("recycler_tree") = false, py::arg("learn") = true, py::arg("branches") = false,
-           py::arg("thinking") = false, py::arg("end_token") = -1)
+           py::arg("spell") = py::none(), py::arg("schema") = true, py::arg("hint") = true,
+           py::arg("span") = true, py::arg("lookup") = true, py::arg("retrieval") = true,
+           py::arg("recycler") = true, py::arg("recycler_tree") = false, py::arg("learn") = true,
+           py::arg("branches") = false, py::arg("thinking") = false, py::arg("end_token") = -1)
       .def(
           "begin",
           [](Drafter& drafter, const Tokens& prompt, std::size_t num_opening) {

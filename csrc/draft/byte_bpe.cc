@@ -30,6 +30,10 @@ constexpr std::array<Kind, 256> kKinds = [] {
 
 Kind kind_of(char c) { return kKinds[static_cast<unsigned char>(c)]; }
 
+bool is_ascii(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return kind_of(c) != kOther; });
+}
+
 // Returns the bytes from `at` on that are of one of two kinds.
 std::size_t run(std::string_view text, std::size_t at, Kind kind, Kind other) {
   std::size_t end = at;
@@ -113,10 +117,18 @@ TokenId ByteBpe::find_added(std::string_view text) const {
   return -1;
 }
 
-bool ByteBpe::encode(std::string_view text, std::vector<TokenId>& tokens) const {
+bool ByteBpe::spell(std::string_view text, std::vector<TokenId>& tokens) const {
+  if (!is_ascii(text)) return false;
   const std::size_t before = tokens.size();
-  const auto is_ascii = [](char c) { return kind_of(c) != kOther; };
-  if (!std::ranges::all_of(text, is_ascii)) return false;
+  const std::lock_guard lock(mutex_);
+  const bool known = encode_plain(text, tokens);
+  if (!known) tokens.resize(before);
+  return known;
+}
+
+bool ByteBpe::encode(std::string_view text, std::vector<TokenId>& tokens) const {
+  if (!is_ascii(text)) return false;
+  const std::size_t before = tokens.size();
   const std::lock_guard lock(mutex_);
   std::size_t begin = 0;
   for (std::size_t at = 0; at <= text.size();) {

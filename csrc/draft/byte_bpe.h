@@ -32,6 +32,9 @@ class ByteBpe {
   // is not ASCII or has too long a word. Cost: some 50 ns a token; no allocation but by `tokens`.
   bool encode(std::string_view text, std::vector<TokenId>& tokens) const;
 
+  // The same as if no token had been added.
+  bool spell(std::string_view text, std::vector<TokenId>& tokens) const;
+
  private:
   static constexpr std::size_t kMaxWord = 128;  // bytes: cutting takes quadratic time
   static constexpr std::uint32_t kNone = ~0U;

@@ -84,12 +84,13 @@ std::size_t match_bucket(int length) {
 }  // namespace
 
 Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
-                 std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options)
+                 std::shared_ptr<DraftMemory> memory, Encoders encoders,
+                 const DrafterOptions& options)
     : vocab_(std::move(vocab)),
       tools_(std::move(tools)),
       memory_(std::move(memory)),
       options_(options),
-      tokenizer_(vocab_, std::move(encode)),
+      tokenizer_(vocab_, std::move(encoders)),
       reader_(tools_, options.thinking),
       writer_(std::make_shared<CallWriter>()),
       styles_(memory_->styles()),

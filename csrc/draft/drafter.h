@@ -47,9 +47,9 @@ class SlotBranch;
 // target commits.
 class Drafter {
  public:
-  // encode: the target's tokenizer; called from propose() and prepare() only.
+  // encoders: the target's tokenizer; called from propose() and prepare() only.
   Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolSet> tools,
-          std::shared_ptr<DraftMemory> memory, Encode encode, const DrafterOptions& options);
+          std::shared_ptr<DraftMemory> memory, Encoders encoders, const DrafterOptions& options);
 
   // Sets the prompt; its last token is node 0 until something is committed. Its last `num_opening`
   // tokens are what the answer is made to begin with. Raises std::invalid_argument when empty or

@@ -44,8 +44,8 @@ void TokenPath::append(const TokenPath& other, std::size_t first, std::uint32_t 
   for (std::size_t i = first; i < other.ends.size(); ++i) ends.push_back(other.ends[i] + offset);
 }
 
-PathTokenizer::PathTokenizer(std::shared_ptr<const Vocab> vocab, Encode encode)
-    : vocab_(std::move(vocab)), encode_(std::move(encode)) {}
+PathTokenizer::PathTokenizer(std::shared_ptr<const Vocab> vocab, Encoders encoders)
+    : vocab_(std::move(vocab)), encoders_(std::move(encoders)) {}
 
 void PathTokenizer::commit(TokenId token) {
   committed_ += vocab_->bytes(token);
@@ -53,7 +53,8 @@ void PathTokenizer::commit(TokenId token) {
 }
 
 PathTokenizer PathTokenizer::first(std::size_t num_tokens) const {
-  PathTokenizer found(vocab_, encode_);
+  PathTokenizer found(vocab_, encoders_);
+  found.spells_ = spells_;
   found.committed_ends_.assign(committed_ends_.begin(),
                                committed_ends_.begin() + static_cast<std::ptrdiff_t>(num_tokens));
   if (num_tokens > 0) found.committed_ = committed_.substr(0, found.committed_ends_.back());
@@ -61,22 +62,23 @@ PathTokenizer PathTokenizer::first(std::size_t num_tokens) const {
 }
 
 PathTokenizer::Ahead::Ahead(PathTokenizer& tokenizer, std::span<const TokenId> tokens)
-    : tokenizer_(tokenizer), num_tokens_(tokens.size()) {
+    : tokenizer_(tokenizer), num_tokens_(tokens.size()), spells_(tokenizer.spells_) {
   tokenizer.last_before_ = tokenizer.last_;
   for (const TokenId token : tokens) tokenizer.commit(token);
 }
 
 PathTokenizer::Ahead::~Ahead() {
   std::swap(tokenizer_.last_, tokenizer_.last_before_);
+  tokenizer_.set_spells(spells_);
   std::vector<std::uint32_t>& ends = tokenizer_.committed_ends_;
   ends.resize(ends.size() - num_tokens_);
   tokenizer_.committed_.resize(ends.empty() ? 0 : ends.back());
   tokenizer_.num_expected_ = 0;  // of texts that an error kept from being encoded
 }
 
-std::vector<TokenId> PathTokenizer::ask(std::string_view text) {
+std::vector<TokenId> PathTokenizer::ask(std::string_view text, bool spelled) {
   const auto start = std::chrono::steady_clock::now();
-  std::vector<TokenId> tokens = encode_(text);
+  std::vector<TokenId> tokens = spelled ? encoders_.spelled(text) : encoders_.whole(text);
   encode_us_ +=
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   ++num_encodes_;
@@ -107,7 +109,7 @@ const PathTokenizer::Encoded& PathTokenizer::keep(std::string_view text,
 
 const PathTokenizer::Encoded& PathTokenizer::encode(std::string_view text) {
   if (const auto found = cache_.find(text); found != cache_.end()) return found->second;
-  return keep(text, ask(text));
+  return keep(text, ask(text, spells_));
 }
 
 bool PathTokenizer::reuse_last(std::string_view text, TokenPath& path) const {
@@ -181,20 +183,48 @@ void PathTokenizer::expect_branch(std::string_view text, std::uint32_t shared,
 void PathTokenizer::encode_expected() {
   const std::size_t num_texts = std::exchange(num_expected_, 0);
   answers_.resize(num_texts);
-  for (std::size_t i = 0; i < num_texts; ++i) answers_[i] = ask(expected_[i]);
+  for (std::size_t i = 0; i < num_texts; ++i) answers_[i] = ask(expected_[i], spells_);
   for (std::size_t i = 0; i < num_texts; ++i) keep(expected_[i], std::move(answers_[i]));
 }
 
-void PathTokenizer::tokenise_afresh(std::string_view text, TokenPath& path) {
+// Whether the other encoder, and not the one that is asked now, puts token borders where the target
+// did.
+bool PathTokenizer::follows_other_encoder(const Cut& cut) {
+  if (!encoders_.spelled || cut.context.empty()) return false;
+  const std::string text = std::string(cut.context).append(cut.rest);
+  const std::vector<TokenId> tokens = ask(text, !spells_);
+  const auto start = static_cast<std::uint32_t>(committed_.size() - cut.context.size());
+  auto border = std::ranges::upper_bound(committed_ends_, start);
+  std::uint32_t end = start;
+  for (const TokenId token : tokens) {
+    if (border == committed_ends_.end()) return true;
+    if (vocab_->contains(token)) end += static_cast<std::uint32_t>(vocab_->bytes(token).size());
+    if (end != *border++) return false;
+  }
+  return border == committed_ends_.end();
+}
+
+void PathTokenizer::set_spells(bool spells) {
+  if (spells == spells_) return;
+  spells_ = spells;
+  cache_.clear();
+  cache_bytes_ = 0;
+}
+
+void PathTokenizer::tokenise_afresh(const Cut& cut, std::string_view text, TokenPath& path) {
   path.clear();
-  if (!append(cut_afresh(text), path)) append({{}, text}, path);
+  if (!append(cut, path)) append({{}, text}, path);
 }
 
 void PathTokenizer::tokenise(std::string_view text, TokenPath& path) {
   path.clear();
   text = limit(text);
   if (text.empty() || reuse_last(text, path)) return;
-  tokenise_afresh(text, path);
+  const Cut cut = cut_afresh(text);
+  if (!append(cut, path)) {
+    if (follows_other_encoder(cut)) set_spells(!spells_);
+    tokenise_afresh(cut, text, path);
+  }
   last_.text.assign(text);
   last_.start = committed_.size();
   last_.path = path;
@@ -206,7 +236,7 @@ std::size_t PathTokenizer::tokenise_branch(std::string_view text, std::uint32_t 
   text = limit(text);
   const Cut cut = cut_branch(text, shared, main);
   if (append(cut, path)) return cut.keep + drop_shared(main, cut.keep, path);
-  tokenise_afresh(text, path);
+  tokenise_afresh(cut_afresh(text), text, path);
   return drop_shared(main, 0, path);
 }
 

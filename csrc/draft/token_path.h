@@ -21,6 +21,13 @@ namespace ooospec {
 // slow.
 using Encode = std::function<std::vector<TokenId>(std::string_view)>;
 
+// A target writes `<tool_call>` as the token that was added for it, or, whatever its tokenizer
+// says, spells it: models that were tuned from a base that never learnt the token do.
+struct Encoders {
+  Encode whole;
+  Encode spelled = {};  // as if no token had been added; empty: not known
+};
+
 // Some text as tokens; ends[i]: byte offset in the text at which token i ends.
 struct TokenPath {
   std::vector<TokenId> tokens;
@@ -41,7 +48,7 @@ struct TokenPath {
 // threads.
 class PathTokenizer {
  public:
-  PathTokenizer(std::shared_ptr<const Vocab> vocab, Encode encode);
+  PathTokenizer(std::shared_ptr<const Vocab> vocab, Encoders encoders);
 
   // Appends `token`, an id of the vocabulary, to the committed text.
   void commit(TokenId token);
@@ -58,10 +65,12 @@ class PathTokenizer {
    private:
     PathTokenizer& tokenizer_;
     std::size_t num_tokens_;
+    bool spells_;
   };
 
   // Writes to `path` what the tokenizer gives for the committed text followed by `text`, from the
-  // committed end on. Where no token border falls on the committed end, `text` is tokenised alone.
+  // committed end on: spelled or not, as in what was committed. Where no token border falls on the
+  // committed end, `text` is tokenised alone.
   // The path stays empty when the tokens do not spell `text` again: then nothing can be drafted.
   void tokenise(std::string_view text, TokenPath& path);
 
@@ -112,16 +121,19 @@ class PathTokenizer {
   };
 
   Cut cut_afresh(std::string_view text) const;
+  bool follows_other_encoder(const Cut& cut);
+  void set_spells(bool spells);
   Cut cut_branch(std::string_view text, std::uint32_t shared, const TokenPath& main) const;
-  std::vector<TokenId> ask(std::string_view text);
+  std::vector<TokenId> ask(std::string_view text, bool spelled);
   const Encoded& keep(std::string_view text, std::vector<TokenId> tokens);
   const Encoded& encode(std::string_view text);
-  void tokenise_afresh(std::string_view text, TokenPath& path);
+  void tokenise_afresh(const Cut& cut, std::string_view text, TokenPath& path);
   bool reuse_last(std::string_view text, TokenPath& path) const;
   bool append(const Cut& cut, TokenPath& path);
 
   std::shared_ptr<const Vocab> vocab_;
-  Encode encode_;
+  Encoders encoders_;
+  bool spells_ = false;  // encoders_.spelled is asked
   std::string committed_;
   std::vector<std::uint32_t> committed_ends_;
   std::unordered_map<std::string, Encoded, Hash, std::equal_to<>> cache_;

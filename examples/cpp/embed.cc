@@ -101,7 +101,7 @@ int main() {
 
   DrafterOptions options;
   options.end_token = kEnd;
-  Drafter drafter(vocab, tools, memory, encode, options);
+  Drafter drafter(vocab, tools, memory, {encode}, options);
   drafter.begin(encode("user: Weather in Bern, three days?\nassistant: "));
   drafter.read_request("Weather in Bern, three days?");
 

@@ -431,6 +431,8 @@ class ByteBpe:
         otherwise: Callable[[str], Sequence[int]],
     ) -> None: ...
     def __call__(self, text: str) -> list[int]: ...
+    def spelled(self, otherwise: Callable[[str], Sequence[int]]) -> ByteBpe:
+        """Returns what encodes as if no token had been added."""
 
 class DraftMemory:
     """What drafting learns and keeps between requests: draft/draft_memory.h. Thread-safe."""
@@ -482,6 +484,7 @@ class Drafter:
         memory: DraftMemory,
         encode: Callable[[str], Sequence[int]],
         *,
+        spell: Callable[[str], Sequence[int]] | None = None,
         schema: bool = True,
         hint: bool = True,
         span: bool = True,

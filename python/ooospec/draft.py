@@ -33,6 +33,8 @@ class TargetText:
     end_token: id that ends an answer, -1 for none.
     styles: how the target is thought to write calls, with probabilities.
     tokenizer: the Hugging Face tokenizer, handed to sources from outside.
+    spell: encode() as if the tokenizer had no added tokens, if it can: some targets spell a tag
+        that is one token of their tokenizer.
     """
 
     vocab: _C.Vocab
@@ -40,6 +42,7 @@ class TargetText:
     end_token: int
     styles: Sequence[_C.StyleGuess]
     tokenizer: Any = None
+    spell: Callable[[str], Sequence[int]] | None = None
 
 
 def new_memory(text: TargetText, max_bytes: int = MEMORY_BYTES) -> _C.DraftMemory:
@@ -131,6 +134,7 @@ class Drafter:
             tool_set(self.tools),
             self.memory or new_memory(self.text),
             self.text.encode,
+            spell=self.text.spell,
             schema=method.schema,
             hint=method.hint or method.branches,
             span=method.span,

@@ -424,8 +424,8 @@ def target_text(
     if end_token is None:
         end_token = -1 if tokenizer.eos_token_id is None else int(tokenizer.eos_token_id)
     vocab = _C.Vocab([*table.pieces, *[b""] * (num_ids - len(table.pieces))])
-    encode = table.drafting_encoder(vocab)
-    return TargetText(vocab, encode, end_token, call_styles(tokenizer), tokenizer)
+    encode, spell = table.drafting_encoders(vocab)
+    return TargetText(vocab, encode, end_token, call_styles(tokenizer), tokenizer, spell)
 
 
 def end_token(backend: Backend) -> int:

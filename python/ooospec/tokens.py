@@ -35,6 +35,7 @@ class TokenTable:
     def __init__(self, tokenizer: Any) -> None:
         """Raises UnsupportedModel if the tokenizer's tokens cannot be read as bytes."""
         self._backend: Any = None
+        self._speller: Any = None
         self._slow = tokenizer
         self._lock = threading.Lock()
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -49,6 +50,7 @@ class TokenTable:
                     f"tokenizer, got one that decodes by {', '.join(sorted(kinds)) or 'nothing'}."
                 )
             self._backend = _plain_copy(tokenizer)
+            self._speller = _speller(backend)
         elif not hasattr(tokenizer, "sp_model"):
             raise UnsupportedModel(
                 f"{type(tokenizer).__name__}: expected a tokenizer of the tokenizers or "
@@ -88,17 +90,29 @@ class TokenTable:
                 prefix += self.pieces[token]
         return self._encode(text)
 
-    def drafting_encoder(self, vocab: _C.Vocab) -> Callable[[str], list[int]]:
-        """Returns encode(), done by the core where that gives the same: it takes microseconds.
+    def spell(self, text: str) -> list[int]:
+        """Returns the ids of `text` as if no token had been added: some models write tags so."""
+        return list(self._speller.encode(text).ids)
+
+    def drafting_encoders(
+        self, vocab: _C.Vocab
+    ) -> tuple[Callable[[str], list[int]], Callable[[str], list[int]] | None]:
+        """Returns encode() and spell(), done by the core where that gives the same: it takes
+        microseconds. None where a tokenizer cannot spell.
 
         vocab: of `pieces`.
         """
+        spell = self.spell if self._speller is not None else None
         most_digits = self._most_digits()
-        if most_digits is None:
-            return self.encode
+        if most_digits is None or spell is None:
+            return self.encode, spell
         fast = _C.ByteBpe(vocab, most_digits, sorted(self._added), self.encode)
-        same = all(fast(text) == self.encode(text) for text in self._probes())
-        return fast if same else self.encode
+        fast_spell = fast.spelled(spell)
+        same = all(
+            fast(text) == self.encode(text) and fast_spell(text) == spell(text)
+            for text in self._probes()
+        )
+        return (fast, fast_spell) if same else (self.encode, spell)
 
     def _most_digits(self) -> int | None:
         """Returns how many digits a word may have, or None if words are cut in another way."""
@@ -131,16 +145,24 @@ class TokenTable:
             return list(self._slow.encode(text, add_special_tokens=False))
 
 
+def _speller(backend: Any) -> Any:
+    """Returns a tokenizer over the same model without added tokens."""
+    import tokenizers
+
+    speller: Any = tokenizers.Tokenizer(backend.model)
+    if backend.normalizer is not None:
+        speller.normalizer = backend.normalizer
+    if backend.pre_tokenizer is not None:
+        speller.pre_tokenizer = backend.pre_tokenizer
+    return speller
+
+
 def _plain_copy(tokenizer: Any) -> Any:
     """Returns a tokenizer over the same model that neither pads, truncates, nor adds specials."""
     import tokenizers
 
     backend = tokenizer.backend_tokenizer
-    copy: Any = tokenizers.Tokenizer(backend.model)
-    if backend.normalizer is not None:
-        copy.normalizer = backend.normalizer
-    if backend.pre_tokenizer is not None:
-        copy.pre_tokenizer = backend.pre_tokenizer
+    copy = _speller(backend)
     added = tokenizer.added_tokens_decoder
     copy.add_tokens([added[token_id] for token_id in sorted(added)])
     if any(copy.id_to_token(token_id) != str(token) for token_id, token in added.items()):

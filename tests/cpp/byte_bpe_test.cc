@@ -54,6 +54,15 @@ TEST(added_tokens_are_found_first) {
   EXPECT(encode(bpe(), "<<end>") == Tokens({'<', kAdded}));
 }
 
+TEST(spelled_text_has_no_added_tokens) {
+  Tokens tokens;
+  EXPECT(bpe().spell("in<end>", tokens));
+  EXPECT(tokens == Tokens({kIn, '<', 'e', 'n', 'd', '>'}));
+  EXPECT(!bpe().spell("in\xC3\xA9", tokens));
+  EXPECT(!bpe().spell("in " + std::string(200, 'x'), tokens));
+  EXPECT(tokens.size() == 6);
+}
+
 TEST(what_is_not_done_here_leaves_the_tokens_alone) {
   const ByteBpe one = bpe();
   Tokens tokens = {1, 2};

@@ -40,7 +40,7 @@ struct Case {
   Drafter drafter;
 
   explicit Case(const DrafterOptions& options)
-      : drafter(byte_vocab(), ToolSet::parse(kTools), memory, encode, options) {
+      : drafter(byte_vocab(), ToolSet::parse(kTools), memory, {encode}, options) {
     drafter.begin(std::vector<TokenId>{'?'});
   }
 };
@@ -166,7 +166,7 @@ TEST(a_tokenizer_that_fails_leaves_the_drafter_as_it_was) {
     return encode(text);
   };
   Case one(hints_only());
-  Drafter other(byte_vocab(), ToolSet::parse(kTools), one.memory, failing, hints_only());
+  Drafter other(byte_vocab(), ToolSet::parse(kTools), one.memory, {failing}, hints_only());
   other.begin(std::vector<TokenId>{'?'});
   for (std::size_t done = 0; done < answer.size(); done += 3) {
     fails = true;
@@ -194,7 +194,7 @@ TEST(earlier_answers_are_found_again) {
   Case first(options);
   const std::vector<TokenId> answer = with_end(kAnswer);
   const int cold = replay(first.drafter, answer);
-  Drafter second(byte_vocab(), ToolSet::parse(kTools), first.memory, encode, options);
+  Drafter second(byte_vocab(), ToolSet::parse(kTools), first.memory, {encode}, options);
   second.begin(std::vector<TokenId>{'?'});
   EXPECT(replay(second, answer) < cold / 3);
 }

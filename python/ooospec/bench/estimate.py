@@ -13,10 +13,10 @@ from typing import Any
 
 from ooospec._core import _C
 from ooospec.config import MAX_NODES
-from ooospec.draft import Drafter, DraftStore, TargetText
+from ooospec.draft import Drafter, DraftStore
 from ooospec.errors import InvalidRequest
 from ooospec.formats import answer_calls, render, tools_as_json
-from ooospec.loading import call_styles
+from ooospec.loading import target_text
 from ooospec.methods import METHODS, Method
 from ooospec.replay import ReplayRound, replay, slot_records
 from ooospec.tokens import TokenTable
@@ -77,15 +77,7 @@ class Recorded:
         """tokenizer: the target's. Raises UnsupportedModel for one that cannot be read as bytes."""
         self.tokenizer = tokenizer
         self.table = TokenTable(tokenizer)
-        vocab = _C.Vocab(self.table.pieces)
-        end_token = tokenizer.eos_token_id
-        self.text = TargetText(
-            vocab,
-            self.table.drafting_encoder(vocab),
-            -1 if end_token is None else int(end_token),
-            call_styles(tokenizer),
-            tokenizer,
-        )
+        self.text = target_text(tokenizer, table=self.table)
 
     def answer(self, row: Mapping[str, Any]) -> RecordedAnswer:
         """Returns a line of a log: messages, perhaps tools, and `token_ids` or `answer` (text),
