@@ -20,7 +20,7 @@ constexpr std::array<WrapperForm, kNumWrappers> kForms = {{
 }};
 
 constexpr std::size_t kMaxGuesses = 8;
-constexpr float kLearningRate = 0.5f;
+constexpr float kLearningRate = 0.25f;
 
 // Calls f(facet, member of the style) for every facet that is a plain member.
 template <typename F>
