@@ -66,6 +66,9 @@ def test_places_where_nothing_can_be_are_found_out_early(tmp_path: Path) -> None
 
 def test_what_is_added_is_added_whole(tmp_path: Path) -> None:
     path = tmp_path / "lines"
+    with disk_of(1000), pytest.raises(InvalidRequest, match=f"lines: {TOO_LARGE}"):
+        append_whole(path, b"x" * 2000)
+    assert not path.exists()
     append_whole(path, b"first\n")
     with disk_of(1000), pytest.raises(InvalidRequest, match=f"lines: {TOO_LARGE}"):
         append_whole(path, b"x" * 2000 + b"\n")
@@ -93,6 +96,8 @@ def test_records_go_on_behind_a_full_disk(tmp_path: Path) -> None:
         kept.add([record("m", "b", 1.1), record("n", "b", 1.1)])
     assert path.stat().st_size == size
     assert RecordFile(path, {"seed": 1}).records == kept.records == [record("m", "a", 1.1)]
+    kept.add([record("m", "b", 1.1)])
+    assert len(RecordFile(path, {"seed": 1}).records) == 2
 
 
 @pytest.mark.parametrize("content", ["no JSON", "[1]", "{}", '{"settings": {}}\n{"no": "record"}'])

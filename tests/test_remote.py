@@ -93,7 +93,10 @@ def test_messages_come_back(kind: Kind, session: int, request: int, body: bytes)
 
 def test_a_sidecar_that_does_not_load_ends_and_says_why(tmp_path: Path, place: str) -> None:
     listener = Listener(SidecarConfig(str(tmp_path / "none"), wave="always"), bind(place))
-    listener.run()  # returns by itself
+    thread = threading.Thread(target=listener.run, daemon=True)
+    thread.start()
+    thread.join(SECONDS)  # it returns by itself
+    assert not thread.is_alive()
     assert listener.failure.startswith("failed: not loaded: ModelNotFound: model: expected")
 
 
