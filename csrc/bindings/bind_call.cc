@@ -98,13 +98,6 @@ void bind_style(py::module_& module) {
     const auto styles = usual_styles();
     return std::vector<StyleGuess>(styles.begin(), styles.end());
   });
-  module.def(
-      "learn_style",
-      [](std::vector<StyleGuess> guesses, const CallStyle& seen) {
-        learn(guesses, seen);
-        return guesses;
-      },
-      py::arg("guesses"), py::arg("seen"));
 }
 
 void bind_reader(py::module_& module) {

@@ -20,7 +20,7 @@ constexpr std::array<WrapperForm, kNumWrappers> kForms = {{
 }};
 
 constexpr std::size_t kMaxGuesses = 8;
-constexpr float kLearningRate = 0.25f;
+constexpr float kLearningRate = 0.25f;  // at least; the first answers count more
 
 // Calls f(facet, member of the style) for every facet that is a plain member.
 template <typename F>
@@ -153,7 +153,7 @@ std::span<const StyleGuess> usual_styles() {
   return guesses;
 }
 
-void learn(std::vector<StyleGuess>& guesses, const CallStyle& seen) {
+void learn(std::vector<StyleGuess>& guesses, const CallStyle& seen, std::size_t num_before) {
   if ((seen.seen & kWrapperFacet) == 0) return;
   auto match = std::find_if(guesses.begin(), guesses.end(),
                             [&](const StyleGuess& g) { return seen.agrees_with(g.style); });
@@ -166,12 +166,11 @@ void learn(std::vector<StyleGuess>& guesses, const CallStyle& seen) {
     guesses.push_back({seen.filled_from(base), 0.0f});
     match = guesses.end() - 1;
   }
+  const float rate = std::max(kLearningRate, 1.0f / static_cast<float>(num_before + 2));
   float sum = 0;
   for (StyleGuess& guess : guesses) sum += guess.probability;
-  for (StyleGuess& guess : guesses) {
-    guess.probability *= sum > 0 ? (1.0f - kLearningRate) / sum : 0.0f;
-  }
-  match->probability += sum > 0 ? kLearningRate : 1.0f;
+  for (StyleGuess& guess : guesses) guess.probability *= sum > 0 ? (1.0f - rate) / sum : 0.0f;
+  match->probability += sum > 0 ? rate : 1.0f;
   std::stable_sort(guesses.begin(), guesses.end(), [](const StyleGuess& a, const StyleGuess& b) {
     return a.probability > b.probability;
   });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -112,8 +113,10 @@ struct StyleGuess {
 // The guesses for a target about which nothing is known, likeliest first.
 std::span<const StyleGuess> usual_styles();
 
-// Moves the probabilities towards a style seen in an answer of the target, and adds it if it is
-// new. Keeps `guesses` sorted, likeliest first, at most 8 of them, summing to one.
-void learn(std::vector<StyleGuess>& guesses, const CallStyle& seen);
+// Moves the probabilities towards a style seen in an answer of the target, of whose answers
+// `num_before` were seen before, and adds it if it is new: the first answer counts half, later ones
+// a quarter, since a target may go from one style to another and back. Keeps `guesses` sorted,
+// likeliest first, at most 8 of them, summing to one.
+void learn(std::vector<StyleGuess>& guesses, const CallStyle& seen, std::size_t num_before);
 
 }  // namespace ooospec

@@ -16,7 +16,7 @@ void DraftMemory::learn_answer(std::span<const TokenId> tokens) {
 
 void DraftMemory::learn_style(const CallStyle& style) {
   const std::lock_guard lock(mutex_);
-  learn(styles_, style);
+  learn(styles_, style, num_styled_++);
 }
 
 void DraftMemory::learn_successors(std::span<const TokenId> tokens, std::span<const TokenId> rows) {

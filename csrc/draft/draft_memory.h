@@ -56,6 +56,7 @@ class DraftMemory {
   SuffixIndex index_;
   TokenRecycler recycler_;
   std::vector<StyleGuess> styles_;
+  std::size_t num_styled_ = 0;  // answers whose style was learnt
   Calibration calibration_;
 };
 

@@ -389,13 +389,20 @@ TEST(styles_are_learnt) {
   CallStyle tabs =
       read("```json\n{\n\t\"name\": \"get\",\n\t\"arguments\": {\n\t\t\"city\": \"x\"\n\t}\n}\n```")
           .style();
-  for (int k = 0; k < 3; ++k) learn(guesses, tabs);
+  learn(guesses, tabs, 0);
   EXPECT_EQ(guesses.size(), size == 8 ? 8 : size + 1);
   EXPECT(tabs.agrees_with(guesses[0].style));
+  EXPECT(guesses[0].probability == 0.5f);
+  for (std::size_t k = 1; k < 5; ++k) learn(guesses, tabs, k);
   EXPECT(guesses[0].probability > 0.8f);
+  const CallStyle spaces = read("{\"name\": \"get\", \"arguments\": {\"city\": \"x\"}}").style();
+  learn(guesses, spaces, 5);  // one answer in another style: neither is forgotten
+  EXPECT(tabs.agrees_with(guesses[0].style));
+  EXPECT(spaces.agrees_with(guesses[1].style));
+  EXPECT(guesses[1].probability >= 0.25f);
   float sum = 0;
   for (const auto& guess : guesses) sum += guess.probability;
   EXPECT(sum > 0.999f && sum < 1.001f);
-  learn(guesses, CallStyle());  // nothing seen
+  learn(guesses, CallStyle(), 6);  // nothing seen
   EXPECT(tabs.agrees_with(guesses[0].style));
 }
