@@ -268,7 +268,7 @@ def test_a_model_too_large_for_the_gpu_runs_on_the_cpu(
         return move(self, *where, **how)
 
     monkeypatch.setattr(transformers.PreTrainedModel, "to", to)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(load, "find_device", lambda device: torch.device(device or "cuda"))
     with caplog.at_level(logging.WARNING, "ooospec"):
         backend = load_backend(tmp_path)
     assert "does not fit the memory of the GPU" in caplog.text

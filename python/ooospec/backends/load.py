@@ -219,13 +219,15 @@ def load_model(
 def find_device(device: torch.device | str | None, option: str = "device") -> torch.device:
     """Returns the device that an option names; None: a GPU if there is one, else the CPU.
 
-    Raises ValueError for one that is not here.
+    Raises ValueError for one that is not here, torch.OutOfMemoryError for one that is full.
     """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
         torch.zeros(1, device=found).item()
+    except torch.OutOfMemoryError:
+        raise
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         raise ValueError(
             f"{option}: expected one that is here, such as 'cpu' or 'cuda:0', got {device!r} "
