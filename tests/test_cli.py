@@ -31,7 +31,7 @@ from ooospec.cli.samples import TOOLS
 from ooospec.errors import InvalidRequest
 from ooospec.methods import METHODS
 from ooospec.rows import Rows
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny
 
 COMMANDS = ("generate", "demo", "selfcheck", "doctor")
 
@@ -39,10 +39,7 @@ COMMANDS = ("generate", "demo", "selfcheck", "doctor")
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a tiny random model."""
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model("qwen2", max_position_embeddings=4096).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return str(folder)
+    return save_tiny(tmp_path_factory.mktemp("model"), max_position_embeddings=4096)
 
 
 @pytest.fixture

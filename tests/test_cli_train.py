@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ooospec.cli.main import run
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny
 from tiny_sidecar import MESSAGES, TOOLS
 
 CALL = {"name": "set_alarm", "arguments": {"time": "06:30"}}
@@ -19,10 +19,7 @@ CALL = {"name": "set_alarm", "arguments": {"time": "06:30"}}
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a tiny random model."""
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model("qwen2", num_hidden_layers=1).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return str(folder)
+    return save_tiny(tmp_path_factory.mktemp("model"), num_hidden_layers=1)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from ooospec.errors import InvalidRequest
 from ooospec.files import append_whole, check_place, whole_file, whole_lines, write_text
 from ooospec.train.teacher import TraceFiles
 from test_bench import record
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny
 from tiny_sidecar import MESSAGES, TOOLS
 
 CALL = {"name": "set_alarm", "arguments": {"time": "06:30"}}
@@ -124,10 +124,7 @@ def test_traces_of_something_else_are_left_alone(content: str, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Folder of a tiny random model."""
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model("qwen2", num_hidden_layers=1).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    return str(folder)
+    return save_tiny(tmp_path_factory.mktemp("model"), num_hidden_layers=1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import torch
 from ooospec.backends.load import load_backend, load_model, merge_adapter, wrap_with_adapter
 from ooospec.errors import ModelNotFound
 from ooospec.model_files import load_tokenizer, model_path
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny, tiny_model
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
 Break = Callable[[Path], None]
@@ -25,8 +25,7 @@ Break = Callable[[Path], None]
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tiny random model."""
     folder = tmp_path_factory.mktemp("model")
-    tiny_model("qwen2", num_hidden_layers=1).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
+    save_tiny(folder, num_hidden_layers=1)
     return folder
 
 

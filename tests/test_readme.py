@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ooospec.cli.main import run
-from tiny_models import tiny_model, tiny_tokenizer
+from tiny_models import save_tiny
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -24,8 +24,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize("code", blocks("python"))
 def test_python_blocks_run(code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tiny_model("qwen2", max_position_embeddings=4096).save_pretrained(tmp_path)
-    tiny_tokenizer().save_pretrained(tmp_path)
+    save_tiny(tmp_path, max_position_embeddings=4096)
     code, num_models = re.subn(r'"Qwen/[^"]+"', repr(str(tmp_path)), code)
     assert num_models > 0
     code = code.replace("[get_weather]\n", "[get_weather], max_tokens=16\n")

@@ -6,6 +6,7 @@ template for tools.
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import tokenizers
@@ -96,3 +97,10 @@ def tiny_model(family: str, *, seed: int = 0, **overrides: Any) -> Any:
     config = getattr(transformers, name)(**settings)
     torch.manual_seed(seed)
     return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+def save_tiny(folder: Path, family: str = "qwen2", **overrides: Any) -> str:
+    """Writes a tiny model and its tokenizer as Hugging Face folders are; returns the folder."""
+    tiny_model(family, **overrides).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return str(folder)
