@@ -119,10 +119,6 @@ NUMBERS = [
     ("host", "prepare, while the target verifies", "p50", "{:.0f} us more are spent"),
     ("vllm", "ooospec, perfect hints", "rate of the calls", "API-Bank: {:.1f} tokens a step"),
     ("vllm", "ngram", "rate of the calls", "own n-gram proposer {:.2f}, and the same tokens"),
-    ("serve", "toolspec, 1 clients", "ratio", "0.5B answers {:.2f} times as many"),
-    ("serve", "toolspec, 2 clients", "ratio", "to one client, {:.2f} to two"),
-    ("serve", "toolspec, 4 clients", "ratio", "{:.2f} to four and"),
-    ("serve", "toolspec, 8 clients", "ratio", "four and {:.2f} to eight"),
     ("hint_path", "tcp, loopback", "p50", "takes {:.0f} us from ring to ring"),
     ("hint_ring", "push + pop, clock included", "p50", "{:.2f} us (`bench/results/hint_ring.csv`)"),
 ]
