@@ -86,11 +86,12 @@ def cpu_name() -> str:
 
 
 def gpu_name() -> str:
-    """Returns the first GPU and its driver, or "none"."""
+    """Returns the first GPU and its driver, and how many GPUs this process may use; or "none"."""
     if shutil.which("nvidia-smi") is None:
         return "none"
     query = ("--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0")
-    return run_text("nvidia-smi", *query)
+    count = sys.modules["torch"].cuda.device_count() if "torch" in sys.modules else 1
+    return run_text("nvidia-smi", *query) + (f" x {count}" if count > 1 else "")
 
 
 def library_versions() -> str:

@@ -26,6 +26,7 @@ from ooospec.bench.replayed import CAPTION, REPLAYED, run_replay
 from ooospec.bench.run import BenchConfig
 from ooospec.bench.shapes import SHAPES
 from ooospec.bench.summary import Cell, summarise
+from ooospec.bench.waves import tokens_before
 from ooospec.tiny.untrained import untrained_pair
 
 QWEN = ("Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B", "Qwen3-4B", "Qwen3-8B", "Qwen3-14B")
@@ -104,7 +105,7 @@ def add_means(report: Report, cells: Sequence[Cell], records: Sequence[Record], 
             report.add(f"{case}, {method}, mean", metric, sum(values) / len(values), "x ar")
     for name, place in (("first", 0), ("last", -1)):
         counts = [
-            1 + sum(int(one[5]) for one in record.rounds if one[3] <= record.hints[place])
+            tokens_before(record, record.hints[place])
             for record in records
             if record.method == "ooo" and record.hints
         ]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -31,8 +32,12 @@ def trouble(
             return f"the GPU has compute capability {major}.{minor}, older than {oldest}"
     from triton.errors import TritonError  # type: ignore[import-untyped]
 
+    is_gpu = device.type == "cuda"
     try:
-        _try_out(device, dtype, num_heads, num_kv_heads, dim)
+        with (
+            torch.cuda.device(device) if is_gpu else nullcontext()
+        ):  # kernels go to the current one
+            _try_out(device, dtype, num_heads, num_kv_heads, dim)
     except (TritonError, ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [""]
         return f"a kernel does not run here: {type(error).__name__}: {lines[0]}"

@@ -89,7 +89,8 @@ class Program:
         if self._is_ready:
             return False
         try:
-            self._graph = capture(self._run, self._device)
+            with torch.cuda.device(self._device):  # kernels go to the current one
+                self._graph = capture(self._run, self._device)
         except NotCaptured as error:
             _say_once(str(error))
         self._is_ready = True
@@ -98,7 +99,10 @@ class Program:
     def replay(self) -> None:
         """Runs once. Raises what `run` raises, on first use."""
         self.prepare()
-        if self._graph is None:
-            self._run()
-        else:
+        if self._graph is not None:
             self._graph.replay()
+        elif self._device.type == "cuda":
+            with torch.cuda.device(self._device):
+                self._run()
+        else:
+            self._run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Record:
     rows, committed) each. accepted: draft tokens by name of source. call_tokens, call_rounds: of
     the calls; None where none parses. arguments: (right, in all) of the reference call; None
     without one, as `parses` and `function`. wave: when the sidecar's started and stopped; None
-    without one. hints: when each arrived.
+    without one. hints: when each arrived. ages: how long before that each was written.
     """
 
     target: str
@@ -48,6 +48,7 @@ class Record:
     arguments: list[int] | None
     wave: list[float] | None
     hints: list[float]
+    ages: list[float] = field(default_factory=list)
 
     @property
     def decode(self) -> float:

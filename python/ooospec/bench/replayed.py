@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
@@ -25,18 +26,29 @@ from ooospec.backends.transformers import TransformersBackend
 from ooospec.bench.ablations import waiting
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
-from ooospec.bench.run import PERFECT, Answered, BenchConfig, Subjects, run_target
+from ooospec.bench.run import (
+    PERFECT,
+    SPLIT,
+    Answered,
+    BenchConfig,
+    Subjects,
+    method_of,
+    run_target,
+)
 from ooospec.bench.shapes import Shape, misfit
 from ooospec.errors import InvalidRequest
 from ooospec.formats import tool_set
 from ooospec.methods import METHODS
-from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.placement import Sidecar, open_sidecar
+from ooospec.sidecar.recorded import ask_key
 from ooospec.sidecar.wave import NUM_LANES
 from ooospec.sidecar.worker import SidecarConfig
 
 # Those that read what the target ranks high, or hidden states, are not known in a replay: their
 # sources stay out, and methods of nothing else are not run.
 REPLAYED = ("ar", "pld", "sam", "span", "toolspec", "ooo", PERFECT)
+APART = "ooo" + SPLIT
+LOAD_SECONDS = 300.0
 CAPTION = (
     "Replay: random weights in the true shape, full arithmetic in every launch, logits bent by "
     "absolute position along recorded answers. Equality is of the raw logits before bending, "
@@ -68,6 +80,22 @@ class Answers:
                 raise InvalidRequest(f"{row.get('id')}: expected an answer or calls, got neither")
             row = {**row, "answer": self._written(row)}
         return self._recorded.answer(row)
+
+    def calls(
+        self,
+        rows: Seq[Mapping[str, Any]],
+        change: Callable[[Any, str], Any] = lambda call, key: call,
+    ) -> dict[str, Mapping[str, Any] | None]:
+        """Returns the call that a sidecar is to say for each row, for SidecarConfig.recorded: the
+        recorded one, else the answer's own. change: of a call and its request's id.
+        """
+        found = {}
+        for row in rows:
+            answer = self.of(row)
+            calls = answer.calls if answer.hints is None else answer.hints
+            call = change(calls[0] if calls else None, answer.name)
+            found[ask_key(row["messages"], row.get("tools") or [])] = call
+        return found
 
     def _written(self, row: Mapping[str, Any]) -> str:
         if not row["calls"]:
@@ -104,7 +132,7 @@ class ReplaySubjects(Subjects):
         config: BenchConfig,
         *,
         rows: Seq[Mapping[str, Any]],
-        sidecar: tuple[Shape, Any] | None = None,
+        sidecar: tuple[Shape, Any] | str | None = None,
         backend: Literal["fused", "transformers"] = "fused",
         seed: int = 0,
         change_hint: Callable[[Any, str], Any] = lambda call, key: call,
@@ -112,13 +140,14 @@ class ReplaySubjects(Subjects):
         num_lanes: int = NUM_LANES,
         waits: bool = False,
     ) -> None:
-        """sidecar: its shape and tokenizer; None: method `ooo` is not there. backend: of
-        the target; its own modules by "transformers". For ablations: change_hint: of a call and its
-        request's id. change_sidecar: of the running one. num_lanes: slots that advance together.
-        waits: for the whole wave before the first round.
-        Raises InvalidRequest for methods that a replay cannot rank.
+        """sidecar: its shape and tokenizer, or the address of one that has these rows recorded;
+        None: method `ooo` is not there. backend: of the target; its own modules by "transformers".
+        For ablations: change_hint: of a call and its request's id. change_sidecar: of the running
+        one. num_lanes: slots that advance together. waits: for the whole wave before the first
+        round. Raises InvalidRequest for methods that a replay cannot rank, RuntimeError for a
+        sidecar in a process of its own that does not start.
         """
-        unfair = [name for name in config.methods if name not in REPLAYED]
+        unfair = [name for name in config.methods if name not in (*REPLAYED, APART)]
         if unfair:
             raise InvalidRequest(
                 f"replay: expected methods of {', '.join(REPLAYED)}, got {unfair[0]!r}, which "
@@ -131,62 +160,69 @@ class ReplaySubjects(Subjects):
         else:
             self.taped = TapedBackend(ModuleBackend(TransformersBackend(model, tokenizer)))
         self._answers = Answers(tokenizer, rows)
-        self._answer_now: RecordedAnswer | None = None
-        self._hashes: dict[str, list[int]] = {}
-        lent = {}
-        if sidecar is not None and "ooo" in config.methods:
-            small = SidecarConfig(
-                sidecar[0].model(device, dtype, seed + 1),
-                tokenizer=sidecar[1],
-                examples=False,
-                wave="always",
-                num_rows=num_lanes,
-                recorded=lambda ask: self._hint(),
-            )
-            lent = {"ooo": {"sidecar": change_sidecar(open_sidecar(small)), "wave": "always"}}
+        self._now: tuple[Mapping[str, Any], RecordedAnswer] | None = None  # a request under way
+        self.hashes: dict[str, list[int]] = {}  # of the last answer's raw logits, by method
+        how: dict[str, Any] = {"examples": False, "wave": "always", "num_rows": num_lanes}
+        lent: dict[str, dict[str, Any]] = {}
+        if isinstance(sidecar, str):
+            lent["ooo"] = {"sidecar": sidecar, "wave": "always"}
+        elif sidecar is not None and not {"ooo", APART}.isdisjoint(config.methods):
+            model = sidecar[0].model(device, dtype, seed + 1)
+            how["recorded"] = self._answers.calls(rows, change_hint)
+            if APART in config.methods:
+                how["device"] = config.split_device
+                lent[APART] = {"sidecar": open_apart(model, sidecar[1], **how), "wave": "always"}
+            if "ooo" in config.methods:
+                how["device"] = None
+                here = open_sidecar(SidecarConfig(model, tokenizer=sidecar[1], **how))
+                lent["ooo"] = {"sidecar": change_sidecar(here), "wave": "always"}
         super().__init__(self.taped, config, lent=lent)
-        self._change_hint = change_hint
         for name in config.methods:
-            method = METHODS["ooo" if name == PERFECT else name]
+            method = METHODS[method_of(name)]
             if method.recycler:
                 drafting = self._drafting[name]
                 self.engine.methods[name] = drafting.method(replace(method, recycler=False))
         if waits:
             self.engine.methods["ooo"] = waiting(self.engine.methods["ooo"])
 
-    def run(self, target: str, file: str, row: dict[str, Any], number: int) -> list[Record]:
-        """See Subjects.run."""
-        self._answer_now = self._answers.of(row)
-        return super().run(target, file, row, number)
-
     def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""
-        return self._hashes[name] == self._hashes["ar"]
+        return self.hashes[name] == self.hashes["ar"]
 
-    def _answer(self, row: dict[str, Any], name: str) -> Answered:
-        assert self._answer_now is not None
-        recorded = self._answer_now
+    def answer(self, row: dict[str, Any], name: str) -> Answered:
+        """See Subjects.answer."""
+        if self._now is None or self._now[0] is not row:
+            self._now = row, self._answers.of(row)
+        recorded = self._now[1]
         self.taped.tape.play(len(recorded.prompt_ids), recorded.token_ids)
-        run = super()._answer(row, name)
+        run = super().answer(row, name)
         if run.answer.token_ids != recorded.token_ids:
             raise RuntimeError(f"{recorded.name}: {name} did not replay the recorded answer")
-        self._hashes[name] = self.taped.tape.hashes(len(recorded.token_ids))
+        self.hashes[name] = self.taped.tape.hashes(len(recorded.token_ids))
         self.taped.tape.stop()
         return run
 
     def _max_tokens(self) -> int:
-        assert self._answer_now is not None
-        return len(self._answer_now.token_ids)
+        assert self._now is not None
+        return len(self._now[1].token_ids)
 
-    def _hint(self) -> Mapping[str, Any] | None:
-        """Returns the call that the sidecar is to say: the recorded one, else the answer's own."""
-        assert self._answer_now is not None
-        told = self._answer_now.hints
-        calls = self._answer_now.calls if told is None else told
-        found: Mapping[str, Any] | None = self._change_hint(
-            calls[0] if calls else None, self._answer_now.name
-        )
-        return found
+
+def open_apart(model: Any, tokenizer: Any, **how: Any) -> Sidecar:
+    """Returns a sidecar in a process of its own, which has loaded `model`, on any device.
+
+    how: of SidecarConfig. Raises RuntimeError if it did not load.
+    """
+    with tempfile.TemporaryDirectory(prefix="ooospec-") as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        dtype = str(model.dtype).removeprefix("torch.")
+        sidecar = open_sidecar(SidecarConfig(folder, placement="process", dtype=dtype, **how))
+        sidecar.wait_ready(LOAD_SECONDS)
+    if not sidecar.status.startswith("ready"):
+        status = sidecar.status
+        sidecar.close()
+        raise RuntimeError(f"sidecar: expected a process that loads its model, got {status}")
+    return sidecar
 
 
 def place(config: BenchConfig) -> tuple[str, torch.dtype]:

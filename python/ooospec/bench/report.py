@@ -7,6 +7,7 @@ import csv
 import html
 import io
 import json
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +18,8 @@ from rich.table import Table
 from ooospec.bench.plots import plots
 from ooospec.bench.records import Record
 from ooospec.bench.summary import Cell, Ratio
+from ooospec.bench.waves import COLUMNS as WAVE_COLUMNS
+from ooospec.bench.waves import WaveFigures, wave_figures, wave_texts
 from ooospec.files import write_text
 
 COLUMNS = (
@@ -94,6 +97,16 @@ def rich_tables(cells: Seq[Cell], caption: str = "") -> list[Table]:
     return tables
 
 
+def wave_table(waves: Seq[WaveFigures]) -> Table:
+    """Returns what became of waves, for a terminal."""
+    table = Table(title="the sidecar's waves", title_justify="left")
+    for place, heading in enumerate(WAVE_COLUMNS):
+        table.add_column(heading, justify="left" if place < 2 else "right")
+    for one in waves:
+        table.add_row(*wave_texts(one))
+    return table
+
+
 def write_csv(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
     """Writes a row for each cell, each with the facts of the run."""
     rows = []
@@ -110,9 +123,15 @@ def write_csv(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
     write_text(path, file.getvalue())
 
 
-def write_json(path: Path, cells: Seq[Cell], facts: dict[str, Any]) -> None:
-    """Writes facts and cells; ratios are [value, low, high]."""
-    known = {"facts": facts, "cells": [asdict(cell) for cell in cells]}
+def write_json(
+    path: Path, cells: Seq[Cell], waves: Seq[WaveFigures], facts: dict[str, Any]
+) -> None:
+    """Writes facts, cells and waves; ratios are [value, low, high]."""
+    known = {
+        "facts": facts,
+        "cells": [asdict(cell) for cell in cells],
+        "waves": [asdict(one) for one in waves],
+    }
     write_text(path, json.dumps(known, indent=1) + "\n")
 
 
@@ -145,6 +164,12 @@ def write_html(
         *_rows(cells),
         "</table></div>",
     ]
+    waves = wave_figures(records)
+    if waves:
+        page += [
+            "<h2>The sidecar's waves</h2>",
+            *_plain_table(WAVE_COLUMNS, map(wave_texts, waves)),
+        ]
     if caption:
         page.append(f"<p>{html.escape(caption)}</p>")
     for about, picture in plots(cells, records):
@@ -155,6 +180,13 @@ def write_html(
         page.append(f"<dt>{html.escape(name)}</dt><dd><code>{html.escape(str(value))}</code></dd>")
     page.append("</dl></body></html>")
     write_text(path, "\n".join(page) + "\n")
+
+
+def _plain_table(columns: Seq[str], rows: Iterable[Seq[str]]) -> list[str]:
+    heads = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    lines = ["".join(f"<td>{html.escape(text)}</td>" for text in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return ['<div class="wide"><table>', f"<tr>{heads}</tr>{body}", "</table></div>"]
 
 
 def _rows(cells: Seq[Cell]) -> list[str]:

@@ -24,6 +24,7 @@ from ooospec.trace import Recorder, TracedRequest
 
 PLAIN = "ar"
 PERFECT = "ooo, perfect hints"
+SPLIT = ", split"  # behind the name of a method whose sidecar has a process and a device of its own
 WARM_UP = [{"role": "user", "content": "Hi"}]
 
 
@@ -31,9 +32,10 @@ WARM_UP = [{"role": "user", "content": "Hi"}]
 class BenchConfig:
     """What is compared.
 
-    methods: names of ooospec.methods, PERFECT, or `ooo, NAME` for each of `adapters`; `ar` is
-    always there. adapters: folders of adapters of the sidecar by name. warm: prompts are in the
-    prefix cache of all methods; else of none. max_nodes: of a tree.
+    methods: names of ooospec.methods, PERFECT, or `ooo, NAME` for each of `adapters`, each `ooo`
+    with SPLIT behind it too where there is a split_device; `ar` is always there. adapters: folders
+    of adapters of the sidecar by name. split_device: of a second sidecar, in a process of its own.
+    warm: prompts are in the prefix cache of all methods; else of none. max_nodes: of a tree.
     """
 
     methods: tuple[str, ...]
@@ -46,6 +48,7 @@ class BenchConfig:
     dtype: str | None = None
     sidecar_device: str | None = None
     sidecar_dtype: str | None = None
+    split_device: str | None = None
     cost_model: bool = True
     warm: bool = False
     max_tokens: int = 256
@@ -94,6 +97,10 @@ class Subjects:
             sidecars["ooo"] = sidecars["ooo+self"] = {"sidecar": config.sidecar, **asked}
         for name, folder in config.adapters.items():
             sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
+        if config.split_device is not None:
+            apart = {"placement": "process", "sidecar_device": config.split_device}
+            named = {name: how for name, how in sidecars.items() if name != PERFECT}
+            sidecars |= {name + SPLIT: {**how, **apart} for name, how in named.items()}
         try:
             self._lend(sidecars | dict(lent or {}), how)
         except BaseException:
@@ -111,7 +118,7 @@ class Subjects:
                 self._lenders.append(lenders[id(options)])
             lender = lenders[id(options)]
             self._drafting[name] = lender.drafting
-            self.engine.methods[name] = lender.methods[_method(name)]
+            self.engine.methods[name] = lender.methods[method_of(name)]
             status = self.status[name]
             if status.startswith("failed"):
                 raise InvalidRequest(f"{name}: expected a sidecar, got one that {status}")
@@ -143,7 +150,7 @@ class Subjects:
             self.engine.generate(row["messages"], row.get("tools"), method=PLAIN, max_tokens=1)
         runs: dict[str, Answered] = {}
         for name in order:
-            runs[name] = self._answer(row, name)
+            runs[name] = self.answer(row, name)
             if name == PLAIN:
                 self.recorded.calls = plain_calls(runs[name].answer)
         assert self.engine.tokens is not None
@@ -160,7 +167,7 @@ class Subjects:
     def learn(self, row: dict[str, Any], name: str, token_ids: Seq[int]) -> None:
         """Lets a method's store learn an answer that was made before this run."""
         drafting = self._drafting[name]
-        method = METHODS[_method(name)]
+        method = METHODS[method_of(name)]
         if method == METHODS[PLAIN]:
             return
         tools = row.get("tools") or []
@@ -184,7 +191,8 @@ class Subjects:
         """Returns the most tokens of the answer under way."""
         return self.config.max_tokens
 
-    def _answer(self, row: dict[str, Any], name: str) -> Answered:
+    def answer(self, row: dict[str, Any], name: str) -> Answered:
+        """Answers a request by one method."""
         recorder = Recorder(self.engine.methods[name])
         arrival = time.perf_counter()
         answer = self.engine.generate(
@@ -246,7 +254,19 @@ class Answered:
             arguments=None if right is None else [right.num_right, right.num_arguments],
             wave=None if wave is None else [wave.start - self.arrival, wave.stop - self.arrival],
             hints=[one.time - self.arrival for one in self.traced.arrivals],
+            ages=hint_ages(self.traced),
         )
+
+
+def hint_ages(traced: TracedRequest) -> list[float]:
+    """Returns the seconds between a hint's being written and its being there for a draft, of those
+    that the report of the wave names.
+    """
+    if traced.wave is None:
+        return []
+    written = {(one.kind, one.tool, one.parameter): one.time for one in traced.wave.answers}
+    arrived = [(one.time, (one.kind.name, one.tool, one.parameter)) for one in traced.arrivals]
+    return [time - written[slot] for time, slot in arrived if slot in written]
 
 
 def _named(counts: Mapping[int, int]) -> dict[str, int]:
@@ -308,6 +328,6 @@ def run_target(
         subjects.close()
 
 
-def _method(name: str) -> str:
+def method_of(name: str) -> str:
     """Returns the method of ooospec.methods that a method of a bench runs."""
     return name if name in METHODS else "ooo"

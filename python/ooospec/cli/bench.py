@@ -78,6 +78,7 @@ def bench(
     sidecar_dtype: Annotated[
         str | None, typer.Option(help="Of the sidecar; --dtype.", rich_help_panel=opt.MODEL)
     ] = None,
+    split_device: opt.SplitDevice = None,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     smoke: Annotated[
         bool,
@@ -112,7 +113,7 @@ def bench(
             raise InvalidRequest("--target: expected at least one model, got none")
         target, sidecar, wave = *_untrained(out), opt.Wave.always
     config = BenchConfig(
-        methods=_methods(method, sidecar, adapters, draft_model),
+        methods=_methods(method, sidecar, adapters, draft_model, split_device),
         sidecar=sidecar,
         adapters=adapters,
         wave=wave.value,
@@ -122,6 +123,7 @@ def bench(
         dtype=dtype,
         sidecar_device=sidecar_device,
         sidecar_dtype=sidecar_dtype,
+        split_device=split_device,
         cost_model=cost_model,
         warm=warm,
         max_tokens=max_tokens,
@@ -181,14 +183,21 @@ def _adapters(given: list[str], sidecar: str | None) -> dict[str, str]:
 
 
 def _methods(
-    wanted: list[str] | None, sidecar: str | None, adapters: dict[str, str], draft: str | None
+    wanted: list[str] | None,
+    sidecar: str | None,
+    adapters: dict[str, str],
+    draft: str | None,
+    split: str | None,
 ) -> tuple[str, ...]:
     from ooospec.bench import run
 
     if wanted is None:
         names = [*METHODS, *(["draft"] if draft else [])]
         names += ["ooo", "ooo+self"] if sidecar else []
-        names += [*(f"ooo, {name}" for name in adapters), run.PERFECT]
+        names += [f"ooo, {name}" for name in adapters]
+        if split is not None:
+            names += [name + run.SPLIT for name in names if name.startswith("ooo")]
+        names.append(run.PERFECT)
     else:
         names = [run.PERFECT if name == PERFECT else name for name in wanted]
         if not {"ooo", "ooo+self"}.isdisjoint(names) and sidecar is None:

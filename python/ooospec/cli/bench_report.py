@@ -71,8 +71,9 @@ def run_and_report(
     bench: yields the records of each request. total: requests. caption: of every table and plot.
     verdict: what equal answers have. Raises InvalidRequest for an option or a device that is none.
     """
-    from ooospec.bench.report import rich_tables, write_csv, write_html, write_json
+    from ooospec.bench.report import rich_tables, wave_table, write_csv, write_html, write_json
     from ooospec.bench.summary import summarise
+    from ooospec.bench.waves import wave_figures
 
     said: list[str] = []
 
@@ -94,7 +95,7 @@ def run_and_report(
             raise
     if not kept.records:
         raise InvalidRequest("nothing was run: " + "; ".join(said))
-    cells = summarise(kept.records, seed)
+    cells, waves = summarise(kept.records, seed), wave_figures(kept.records)
     facts = {
         "command": shlex.join(["ooospec", *sys.argv[1:]]),
         "version": VERSION,
@@ -105,7 +106,7 @@ def run_and_report(
     if caption:
         facts["caption"] = caption
     write_csv(out / TABLE, cells, facts)
-    write_json(out / CELLS, cells, facts)
+    write_json(out / CELLS, cells, waves, facts)
     how = {"caption": caption, "verdict": verdict}
     write_html(out / PAGE, cells, kept.records, facts, [*notes, *said], **how)
     if as_json:
@@ -113,6 +114,8 @@ def run_and_report(
     else:
         for table in rich_tables(cells, caption):
             Console().print(table)
+        if waves:
+            Console().print(wave_table(waves))
     console.print(f"{out / PAGE}, {TABLE}, {CELLS}", highlight=False, markup=False)
     raise typer.Exit(0 if all(record.equal for record in kept.records) else 1)
 

@@ -105,6 +105,14 @@ SidecarDevice = Annotated[
 SidecarDtype = Annotated[
     str | None, typer.Option(help="The sidecar's; as --dtype.", rich_help_panel=MODEL)
 ]
+SplitDevice = Annotated[
+    str | None,
+    typer.Option(
+        help="Such as cuda:1: also each ooo with a sidecar in a process of its own there, as "
+        "'ooo, split'.",
+        rich_help_panel=MODEL,
+    ),
+]
 BackendOption = Annotated[
     Backend,
     typer.Option(

@@ -69,6 +69,7 @@ def replay(
     ] = Runs.fused,
     device: opt.Device = None,
     dtype: opt.Dtype = None,
+    split_device: opt.SplitDevice = None,
     seed: Annotated[int, typer.Option(help="Of the weights and the bootstrap.")] = 0,
     as_json: opt.Json = False,
 ) -> None:
@@ -84,7 +85,7 @@ def replay(
     """
     from ooospec.bench.plots import check_matplotlib
     from ooospec.bench.records import RecordFile
-    from ooospec.bench.replayed import CAPTION, REPLAYED, run_replay
+    from ooospec.bench.replayed import APART, CAPTION, REPLAYED, run_replay
     from ooospec.bench.run import PERFECT, PLAIN, BenchConfig
     from ooospec.bench.shapes import shape_of
 
@@ -94,10 +95,13 @@ def replay(
     wanted = [PERFECT if name == "perfect" else name for name in method or REPLAYED]
     if method is None and sidecar_shape is None:
         wanted.remove("ooo")
+    elif method is None and split_device is not None:
+        wanted.append(APART)
     config = BenchConfig(
         methods=tuple(dict.fromkeys([PLAIN, *wanted])),
         device=device,
         dtype=dtype,
+        split_device=split_device,
         cost_model=cost_model,
         warm=warm,
     )

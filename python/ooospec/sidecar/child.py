@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -32,6 +33,8 @@ def main(socket_fd: int, ring_fd: int, parent_pid: int) -> None:
     import torch  # takes seconds, in which the parent may die
 
     from ooospec._core import _C
+    from ooospec.backends.load import find_device
+    from ooospec.sidecar.near import stay_near
     from ooospec.sidecar.worker import SidecarConfig, Worker
 
     link = socket.socket(fileno=socket_fd)
@@ -42,6 +45,8 @@ def main(socket_fd: int, ring_fd: int, parent_pid: int) -> None:
     config = SidecarConfig(**json.loads(first)[1])
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    with contextlib.suppress(ValueError, RuntimeError):  # of a device, which load() will meet too
+        stay_near(find_device(config.device))
     lock = threading.Lock()
 
     def tell(kind: str, content: Any) -> None:

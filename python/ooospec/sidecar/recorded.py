@@ -7,6 +7,8 @@ the record. So each hint goes out when the steps of its own slot have ended, and
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import replace
@@ -14,6 +16,12 @@ from typing import Any
 
 from ooospec.formats import function_of, parameters
 from ooospec.sidecar.prompt import PromptBuilder, WavePrompt
+
+
+def ask_key(messages: Seq[Mapping[str, Any]], tools: Seq[Mapping[str, Any]]) -> str:
+    """Returns what a request is known by where its call is recorded; see SidecarConfig.recorded."""
+    asked = json.dumps([list(messages), list(tools)], sort_keys=True)
+    return hashlib.sha256(asked.encode()).hexdigest()
 
 
 def with_record(

@@ -22,7 +22,7 @@ from ooospec.backends.load import load_backend
 from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder, was_trained
-from ooospec.sidecar.recorded import with_record
+from ooospec.sidecar.recorded import ask_key, with_record
 from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_LANES, WaveReport, WaveRunner
 
 logger = logging.getLogger("ooospec.sidecar")
@@ -51,8 +51,8 @@ class SidecarConfig:
     (where they pay), "always", "never". device, dtype: as for a target. num_rows: branches that
     advance together. likely_within: a function is asked about if the log probability of its name is
     at most so much below the best. num_threads: cores for its products on a CPU; None: as torch has
-    it. recorded: the call that a request's wave is to say, whatever the model does, or None for no
-    call; see sidecar/recorded.py; in a thread only.
+    it. recorded: the call that a request's wave is to say, whatever the model does, by the ask_key
+    (sidecar/recorded.py) of the request; None for no call.
 
     Raises ValueError for values out of range.
     """
@@ -68,7 +68,7 @@ class SidecarConfig:
     num_rows: int = NUM_LANES
     likely_within: float = LIKELY_WITHIN
     num_threads: int | None = None
-    recorded: Callable[[Ask], Mapping[str, Any] | None] | None = None
+    recorded: Mapping[str, Mapping[str, Any] | None] | None = None
 
     def __post_init__(self) -> None:
         if self.wave not in ("auto", "always", "never"):
@@ -85,8 +85,6 @@ class SidecarConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value}")
-        if self.recorded is not None and self.placement == "process":
-            raise ValueError("recorded: expected a thread of this process, got a process")
         if self.num_threads is not None and self.placement == "thread":
             raise ValueError(
                 "num_threads: expected a process of its own, got a thread, which shares the cores "
@@ -226,7 +224,7 @@ class Worker:
             builder = self._runner.builder
             prompt = builder.build(request.messages, request.tools)
             if self._config.recorded is not None:
-                call = self._config.recorded(request)
+                call = self._config.recorded[ask_key(request.messages, request.tools)]
                 prompt = with_record(prompt, builder, call, request.tools)
         except Exception as error:  # this request cannot be asked; the next one may
             self._give_up(request, report, _line(error))
