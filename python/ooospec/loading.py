@@ -15,6 +15,7 @@ from jinja2.exceptions import TemplateError
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
+from ooospec.backends.fused import SIDECAR_SMEM, TARGET_SMEM
 from ooospec.backends.load import find_device, load_backend
 from ooospec.config import EngineConfig
 from ooospec.costs import COST_ROWS, RoundClock, RoundCosts, measure_costs
@@ -271,6 +272,9 @@ def load(
         model = target
     else:
         how: dict[str, Any] = {"device": device, "dtype": dtype, "backend": backend}
+        shares = isinstance(sidecar, str) and not is_address(sidecar)
+        if shares and same_gpu(device, sidecar_device or device):
+            how["max_smem"] = TARGET_SMEM
         model = load_backend(target, **how, progress=progress)
     drafting, table = load_drafting(
         model,
@@ -352,6 +356,7 @@ def load_drafting(
                 wave=wave,
                 device=sidecar_device or device,
                 dtype=sidecar_dtype or dtype,
+                max_smem=SIDECAR_SMEM if same_gpu(model.device, sidecar_device or device) else 0,
             )
         )
     elif sidecar is not None:
@@ -438,13 +443,17 @@ def end_token(backend: Backend) -> int:
     return min(backend.eos_ids, default=-1)
 
 
+def same_gpu(one: Any, other: Any) -> bool:
+    """Returns whether two devices, named as for load(), are one GPU."""
+    found = [torch.device(device or find_device(None)) for device in (one, other)]
+    return found[0].type == found[1].type == "cuda" and len({d.index or 0 for d in found}) == 1
+
+
 def shared_compute(sidecar: Any, backend: Backend) -> float:
     """Returns how much of a wave's time the target loses: all of it on the same CPU cores, a tenth
     on the same GPU, nothing on another.
     """
     own, other = backend.device, torch.device(sidecar.config.device or backend.device)
-    if own.type != other.type:
-        return 0.0
-    if own.type == "cpu":
+    if own.type == other.type == "cpu":
         return 1.0
-    return 0.1 if (own.index or 0) == (other.index or 0) else 0.0
+    return 0.1 if same_gpu(own, other) else 0.0

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ooospec.backends.fused import FusedBackend
 
 NUM_PAIRS = 128  # (row, token) whose probabilities one launch can tell
+WAVE_PRIORITY = 0  # of its launches: below the target's, which go at HIGH_PRIORITY
 TIMEOUT_US = 60_000_000
 
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -238,7 +239,7 @@ class WavePrograms:
         self._core = cuda_core()
         self._report = self._core.WaveReport()
         self._round = torch.zeros(1, dtype=torch.int64, device=self._device)
-        self._stream = torch.cuda.Stream(self._device, priority=0)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(self._device, priority=WAVE_PRIORITY)  # type: ignore[no-untyped-call]
 
         def ended(run: Callable[[], None]) -> Callable[[], None]:
             def run_and_publish() -> None:
@@ -249,7 +250,7 @@ class WavePrograms:
 
         with torch.inference_mode():
             self._graphs = [
-                capture(ended(run), self._device, priority=0, keep=True) for run in runs
+                capture(ended(run), self._device, priority=WAVE_PRIORITY, keep=True) for run in runs
             ]
         torch.cuda.synchronize(self._device)
         self._launcher = self._core.GraphLauncher(
