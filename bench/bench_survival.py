@@ -16,7 +16,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +199,9 @@ def main() -> None:
     args = parse_args(__doc__ or "", parser)
     tokenizer = AutoTokenizer.from_pretrained(args.tokenizer)
     table = TokenTable(tokenizer)
-    encode = lru_cache(1 << 16)(table.encode)
-    text = TargetText(Vocab(table.pieces), encode, tokenizer.eos_token_id, usual_styles())
+    vocab = Vocab(table.pieces)
+    encode, spell = table.drafting_encoders(vocab)
+    text = TargetText(vocab, encode, tokenizer.eos_token_id, usual_styles(), tokenizer, spell)
     target = Target(text, new_memory(text))
     chance = random.Random(args.seed)
     report = Report("survival", args)
