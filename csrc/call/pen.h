@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "call/call_writer.h"
+#include "call/schema_links.h"
 
 namespace ooospec {
 
@@ -50,7 +51,16 @@ struct Members {
   std::int32_t call = -2;
   int size = 0;
   std::uint64_t present = 0, maybe = 0, left_out = 0;
+  std::size_t num_ways = 0;  // schemas that the object may follow still, if several
+  std::array<std::uint64_t, kMaxAlternatives> ways;  // what each of them requires
   std::array<Member, kMaxMembers> all;
+
+  void clear() {
+    known = false;
+    size = 0;
+    present = maybe = left_out = 0;
+    num_ways = 0;
+  }
 };
 
 struct PenFrame {
@@ -230,9 +240,10 @@ class Pen {
   const Members& members(const PenFrame& frame);
   void list_parameters(Members& out, const PenFrame& frame);
   void list_said(Members& out, const PenFrame& frame);
-  void list_properties(Members& out, int node);
+  void list_properties(Members& out, const PenFrame& frame);
   static void mark_written(PenFrame& frame, int member, const Members* all);
   static int next_in_order(const PenFrame& frame, std::uint64_t eligible);
+  static std::uint64_t next_keys(const PenFrame& frame, const Members& all, std::uint64_t left);
 
   // pen_values.cc
   struct Scalar {

@@ -113,13 +113,11 @@ void Pen::apply_tool(const Option& option) {
 
 const Members& Pen::members(const PenFrame& frame) {
   if (frame.level != Level::kArguments || frame.said) {
-    object_.known = false;
-    object_.size = 0;
-    object_.present = object_.maybe = object_.left_out = 0;
+    object_.clear();
     if (frame.said) {
       list_said(object_, frame);
     } else if (frame.node >= 0 && tools_->node(frame.node).num_properties > 0) {
-      list_properties(object_, frame.node);
+      list_properties(object_, frame);
     }
     return object_;
   }
@@ -130,27 +128,48 @@ const Members& Pen::members(const PenFrame& frame) {
   next_parameters_ = (next_parameters_ + 1) % parameters_.size();
   out.tool = s_.tool;
   out.call = s_.call;
-  out.known = false;
-  out.size = 0;
-  out.present = out.maybe = out.left_out = 0;
+  out.clear();
   if (frame.node >= 0) list_parameters(out, frame);
   return out;
 }
 
-void Pen::list_properties(Members& out, int node) {
+void Pen::list_properties(Members& out, const PenFrame& frame) {
+  const auto properties =
+      tools_->properties(frame.node)
+          .first(std::min<std::size_t>(tools_->node(frame.node).num_properties, kMaxMembers));
+  const int num_ways = tools_->node(frame.node).num_ways;
+  std::uint32_t ways = (1u << num_ways) - 1;  // what is written leaves of them
+  std::uint64_t written = frame.written;
+  for (std::size_t k = 0; num_ways > 1 && k < properties.size(); ++k, written >>= 1) {
+    const std::uint32_t left = ways & properties[k].ways;
+    if ((written & 1) != 0 && left != 0) ways = left;
+  }
   out.known = true;
-  for (const SchemaProperty& property : tools_->properties(node)) {
-    if (out.size == kMaxMembers) return;
-    const auto presence = property.required ? Member::kPresent : Member::kMaybe;
-    (property.required ? out.present : out.maybe) |= bit(out.size);
-    out.all[static_cast<std::size_t>(out.size++)] = {
-        property.name, {}, property.node, property.plain, property.required, presence};
+  for (const SchemaProperty& property : properties) {
+    const bool required = (property.required_ways & ways) != 0;
+    const auto presence = required                      ? Member::kPresent
+                          : (property.ways & ways) != 0 ? Member::kMaybe
+                                                        : Member::kLeftOut;
+    (required                     ? out.present
+     : presence == Member::kMaybe ? out.maybe
+                                  : out.left_out) |= bit(out.size);
+    out.all[static_cast<std::size_t>(out.size++)] = {property.name,  {},       property.node,
+                                                     property.plain, required, presence};
+  }
+  if (std::has_single_bit(ways)) return;
+  for (; ways != 0; ways &= ways - 1) {
+    std::uint64_t& way = out.ways[out.num_ways++] = 0;
+    for (std::size_t k = 0; k < properties.size(); ++k) {
+      if (((properties[k].required_ways & ways) >> std::countr_zero(ways) & 1) != 0) {
+        way |= bit(static_cast<int>(k));
+      }
+    }
   }
 }
 
 // Parameters of the call's tool, with what the hints say.
 void Pen::list_parameters(Members& out, const PenFrame& frame) {
-  list_properties(out, frame.node);
+  list_properties(out, frame);
   const Slots* slots = slots_of(s_.call);
   for (const Slots& other : slots_) {  // the target may write the calls in another order
     if (slots != nullptr && slots->tool == s_.tool) break;
@@ -206,8 +225,8 @@ void Pen::list_said(Members& out, const PenFrame& frame) {
 // Who begins with the last of several members, or steps down, is taken to go on downwards; who
 // passes one over that must come may keep to no order. all: null where nothing is known of them.
 void Pen::mark_written(PenFrame& frame, int member, const Members* all) {
-  const int next = all != nullptr ? next_in_order(frame, all->present & ~frame.written) : -1;
-  frame.unordered |= next >= 0 && next != member;
+  const std::uint64_t next = all != nullptr ? next_keys(frame, *all, ~frame.written) : 0;
+  frame.unordered |= next != 0 && (next & bit(member)) == 0;
   const bool is_last = all != nullptr && member > 1 && member == all->size - 1;
   frame.descending = frame.last < 0 ? is_last : member < frame.last;
   frame.written |= bit(member);
@@ -223,6 +242,19 @@ int Pen::next_in_order(const PenFrame& frame, std::uint64_t eligible) {
   const std::uint64_t above = eligible & ~up_to_last;
   if (frame.descending && below != 0) return 63 - std::countl_zero(below);
   return std::countr_zero(above != 0 ? above : below);
+}
+
+// The keys that may come next if their order is kept: of each schema that the object may follow,
+// one.
+std::uint64_t Pen::next_keys(const PenFrame& frame, const Members& all, std::uint64_t left) {
+  std::uint64_t next = 0;
+  const auto take = [&](std::uint64_t required) {
+    const int member = next_in_order(frame, required & left);
+    if (member >= 0) next |= bit(member);
+  };
+  if (all.num_ways == 0) take(all.present);
+  for (std::size_t k = 0; k < all.num_ways; ++k) take(all.ways[k]);
+  return next;
 }
 
 // --- objects ---
@@ -243,7 +275,7 @@ void Pen::gather_members() {
     }
   }
   const std::uint64_t present = left & all.present, maybe = left & all.maybe;
-  const int first = next_in_order(frame, present);
+  const std::uint64_t next = next_keys(frame, all, left);
   float main = 0, close = 0;
   if (present != 0) {
     main = std::has_single_bit(present | maybe) ? kLastKey
@@ -251,6 +283,11 @@ void Pen::gather_members() {
            : frame.unordered                    ? kKeyOutOfOrder
                                                 : kKeyInOrder;
     close = may_close ? kCloseEarly : 0.0f;
+    const auto* ways_end = all.ways.begin() + all.num_ways;
+    const bool complete = std::any_of(all.ways.begin(), ways_end, [&](std::uint64_t required) {
+      return (required & ~frame.written) == 0;
+    });
+    if (may_close && complete) close = main = main / 2;
   } else if (may_close) {
     close = maybe != 0 ? 1.0f - kOptionalKey : kCloseWhenDone;
   }
@@ -264,10 +301,10 @@ void Pen::gather_members() {
     const bool by_hint = member.said && !member.required;
     add(OptionKind::kKey, by_hint ? Source::kHint : Source::kSchema, p, k);
   };
-  if (first >= 0) {
-    offer(first, main);
-    left &= ~bit(first);
+  for (std::uint64_t rest = next; rest != 0; rest &= rest - 1) {
+    offer(std::countr_zero(rest), main / static_cast<float>(std::popcount(next)));
   }
+  left &= ~next;
   if (close > 0) add(OptionKind::kClose, Source::kSchema, close);
   if (!recording_ && num_options_ > 0) return;
   float sum = 0;

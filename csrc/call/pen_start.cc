@@ -199,7 +199,9 @@ void Pen::set_written(PenFrame& frame, const Frame& read) {
   const std::size_t end = depth + 1 < frames.size() ? frames[depth + 1].first_key : keys.size();
   const bool listed = depth > 0 && read.first_key < end && (frame.said || frame.node >= 0);
   const Members* all = listed ? &members(frame) : nullptr;
+  const bool several = listed && !frame.said && tools_->node(frame.node).num_ways > 1;
   for (std::size_t i = read.first_key; i < end; ++i) {
+    if (several) all = &members(frame);  // what was written tells which of its schemas it follows
     int k = keys[i].property;
     if (depth == 0) k = static_cast<int>(role_of(keys[i].hash));
     if (frame.said) {

@@ -2,6 +2,7 @@
 //
 // Values: what hints say, what schemas allow, and how a value goes on that left its hint.
 #include <algorithm>
+#include <bit>
 
 #include "call/pen.h"
 #include "call/priors.h"
@@ -78,13 +79,15 @@ void Pen::gather_value() {
       }
     }
   }
+  const bool known = node >= 0 && tools_->node(node).understood;
+  const bool closed = !choices.empty() && (!known || tools_->node(node).only_choices);
+  if (!choices.empty() && !closed) rest /= 2;
   for (const std::int32_t choice : choices.first(std::min(choices.size(), kMaxChoices))) {
     const float p = rest / static_cast<float>(choices.size());
     add(OptionKind::kChoice, Source::kSchema, p, choice);
   }
-  const bool known = node >= 0 && tools_->node(node).understood;
   const int types = known ? tools_->node(node).types : 0;
-  if (!choices.empty() || types == 0 || types == kAnyType) return;
+  if (closed || types == 0 || types == kAnyType) return;
   const int kinds = types & ~kNullBit;
   if (kinds != types) {
     add(OptionKind::kWord, Source::kSchema, kinds == 0 ? kForced : kNullable, 2);
@@ -93,9 +96,12 @@ void Pen::gather_value() {
     add(OptionKind::kWord, Source::kSchema, rest / 2, 0);
     add(OptionKind::kWord, Source::kSchema, rest / 2, 1);
   } else if (!s_.value_said && !gather_spans()) {
-    if (kinds == kStringBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '"');
-    if (kinds == kObjectBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '{');
-    if (kinds == kArrayBit) add(OptionKind::kOpen, Source::kSchema, kOpening, '[');
+    const int num_kinds = std::popcount(
+        static_cast<unsigned>((kinds & kIntegerBit) != 0 ? kinds & ~kNumberBit : kinds));
+    const float share = kOpening / static_cast<float>(num_kinds);
+    if ((kinds & kStringBit) != 0) add(OptionKind::kOpen, Source::kSchema, share, '"');
+    if ((kinds & kObjectBit) != 0) add(OptionKind::kOpen, Source::kSchema, share, '{');
+    if ((kinds & kArrayBit) != 0) add(OptionKind::kOpen, Source::kSchema, share, '[');
   }
 }
 

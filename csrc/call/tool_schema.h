@@ -25,10 +25,12 @@ enum TypeBit : std::uint8_t {
 };
 inline constexpr std::uint8_t kAnyType = 127;
 
-// What is known of one value. A part that is not understood leaves `understood` false: nothing is
-// drafted for it.
+// What is known of one value, which follows one of several schemas or, mostly, the only one. What
+// is not understood leaves `understood` false: nothing is drafted for it. Nodes may form circles.
 struct SchemaNode {
   bool understood = true;
+  bool only_choices = true;          // if it has choices: nothing else is allowed
+  std::uint8_t num_ways = 1;         // schemas that its properties are of
   std::uint8_t types = kAnyType;     // TypeBit set
   std::int32_t items = -1;           // node of an array's items, -1 if nothing is said
   std::int32_t schema = -1;          // its object in ToolSet::document(), -1 if there is none
@@ -43,8 +45,11 @@ struct SchemaProperty {
   std::string name;
   std::uint64_t hash = 0;  // hash_bytes(name)
   std::int32_t node = -1;  // always a node
-  bool required = false;
-  bool plain = false;  // the name is the same in every spelling of JSON
+  bool required = false;   // whichever schema the object follows
+  bool plain = false;      // the name is the same in every spelling of JSON
+  // of the schemas that the object may follow, a bit each: those that have it, that require it
+  std::uint8_t ways = 1;
+  std::uint8_t required_ways = 0;
 };
 
 struct Tool {
@@ -56,9 +61,10 @@ struct Tool {
 class ToolSet {
  public:
   // text: a JSON list of OpenAI tools ({"type": "function", "function": {...}}) or of bare
-  // functions. A missing, empty or null `parameters` is a tool without parameters. $ref, anyOf and
-  // other parts that are not understood, and nesting deeper than 16, switch drafting off for the
-  // parameter they stand in, nothing else.
+  // functions. A missing, empty or null `parameters` is a tool without parameters. Local references
+  // and alternatives are followed (see SchemaLinks). Other references, parts that are not
+  // understood, and nesting deeper than 16 switch drafting off for the value they stand for,
+  // nothing else.
   // Raises std::invalid_argument for no JSON, no list, a tool without a name, a name given twice,
   // or `parameters` or `properties` that are no objects. Cost: O(bytes), no recursion.
   static std::shared_ptr<const ToolSet> parse(std::string_view text);
