@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import shutil
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
+from rich.console import Console
 
 from ooospec.backends.load import load_backend, load_model, merge_adapter, wrap_with_adapter
+from ooospec.cli.options import announce
 from ooospec.errors import ModelNotFound
-from ooospec.model_files import load_tokenizer, model_path
+from ooospec.model_files import load_tokenizer, located, model_path
 from tiny_models import save_tiny, tiny_model
 
 WEIGHTS, TOKENIZER = "model.safetensors", "tokenizer.json"
@@ -112,3 +118,90 @@ def test_an_adapter_that_peft_did_not_write(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{")
     with pytest.raises(ModelNotFound, match=r"^adapter: expected a folder that PEFT wrote"):
         merge_adapter(tiny_model("qwen2", num_hidden_layers=1), tmp_path)
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Answers for two models and has no others."""
+
+    def do_HEAD(self) -> None:
+        model = self.path.split("/")[2]
+        self.send_response({"there": 200, "busy": 503}.get(model, 404))
+        for name, value in {
+            "X-Repo-Commit": "c" * 40,
+            "ETag": '"e"',
+            "Content-Length": "2",
+        }.items():
+            self.send_header(name, value)
+        if model == "gone":
+            self.send_header("X-Error-Code", "RepoNotFound")
+        if model == "empty":
+            self.send_header("X-Error-Code", "EntryNotFound")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def ask_at(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets where the hub is, as HF_ENDPOINT does for a new process."""
+    template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.HTTPServer]:
+    """A hub that answers until it is closed."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        ask_at(f"http://127.0.0.1:{server.server_port}", monkeypatch)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_the_hub_is_asked_for_what_is_not_here(hub: http.server.HTTPServer, whole: Path) -> None:
+    assert located(str(whole)) == str(whole)
+    assert located("some/there") == "some/there"
+    assert located("some/busy") == "some/busy"  # the loaders wait for it
+    for name in ("gone", "empty"):
+        with pytest.raises(
+            ModelNotFound, match=f"^target: .*, got 'some/{name}': no such folder, and of the hub: "
+        ):
+            located(f"some/{name}", "target")
+
+
+def test_without_a_network_a_hub_id_is_one_error_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No port is tried again and again, whoever loads."""
+    with socket.socket() as closed:  # bound, and not listening
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        ask_at(endpoint, monkeypatch)
+        for load in (load_backend, load_tokenizer, lambda name: announce("model", name, Console())):
+            with pytest.raises(ModelNotFound) as e:
+                load("some/name")
+            assert str(e.value).startswith(
+                "model: expected a folder or hub id of a model, got 'some/name': no such folder, "
+                f"and of {endpoint}/some/name/resolve/main/config.json: "
+            )
+            assert "HF_HUB_ETAG_TIMEOUT, 10 seconds" in str(e.value)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(ModelNotFound, match=r"not in the cache, and HF_HUB_OFFLINE is set$"):
+            load_backend("some/name")
+    assert "Retrying" not in caplog.text
+
+
+def test_a_model_of_the_cache_needs_no_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whole: Path
+) -> None:
+    place = tmp_path / "models--some--name"
+    shutil.copytree(whole, place / "snapshots" / ("c" * 40))
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("c" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_backend("some/name").context_limit == load_backend(whole).context_limit

@@ -35,6 +35,58 @@ def model_path(source: str, role: str = "model") -> str:
     return source
 
 
+def located(source: str, role: str = "model") -> str:
+    """Returns what is to be loaded for a name: the folder of a model, or a hub id.
+
+    Asks the hub once, for at most HF_HUB_ETAG_TIMEOUT seconds: where there is no network, Hugging
+    Face's loaders take half a minute a file to say so. A model of the cache is its folder then.
+    role: as of model_path(). Raises ModelNotFound for what is neither here nor there.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]
+        EntryNotFoundError,
+        HfHubHTTPError,
+        HTTPError,  # whatever goes wrong on the way, by the library that it speaks HTTP with
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+
+    path = model_path(source, role)
+    if Path(path).is_dir():
+        return path
+    url = hf_hub_url(source, "config.json")
+    wait = constants.HF_HUB_ETAG_TIMEOUT
+    try:
+        get_hf_file_metadata(url, timeout=wait)
+        return source
+    except (RepositoryNotFoundError, EntryNotFoundError) as error:
+        failed: Exception = error
+        why = f"of the hub: {first_line(error)}"
+    except HfHubHTTPError:  # it is there, and busy: the loaders try again
+        return source
+    except OfflineModeIsEnabled as error:
+        failed = error
+        why = "it is not in the cache, and HF_HUB_OFFLINE is set"
+    except (HTTPError, OSError) as error:
+        failed = error
+        slow = f"see HF_HUB_ETAG_TIMEOUT, {wait} seconds, if the network is slow"
+        why = f"of {url}: {first_line(error)} ({slow})"
+    cached = cached_folder(source)
+    if cached is not None:
+        return str(cached)
+    raise ModelNotFound(
+        f"{role}: expected a folder or hub id of a model, got {source!r}: no such folder, and {why}"
+    ) from failed
+
+
+def cached_folder(source: str) -> Path | None:
+    """Returns the folder of a hub id in the cache of Hugging Face, or None."""
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(source, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
+
+
 def load_tokenizer(source: str, role: str = "model") -> Any:
     """Returns the tokenizer of a folder, a hub id or a model of the package.
 
@@ -42,7 +94,7 @@ def load_tokenizer(source: str, role: str = "model") -> Any:
     """
     import transformers
 
-    path = model_path(source, role)
+    path = located(source, role)
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:  # tokenizers raises no narrower one for a broken file

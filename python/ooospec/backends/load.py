@@ -22,7 +22,7 @@ from ooospec.backends.support import head_dim
 from ooospec.backends.transformers import CHUNK, TransformersBackend
 from ooospec.backends.weights import unsupported
 from ooospec.errors import AdapterMismatch, ModelNotFound, needs_extra
-from ooospec.model_files import first_line, load_tokenizer, model_path
+from ooospec.model_files import first_line, load_tokenizer, located
 
 logger = logging.getLogger("ooospec")
 
@@ -191,7 +191,7 @@ def load_model(
 
     Raises ModelNotFound.
     """
-    path = model_path(source)
+    path = located(source)
     wanted = (
         "model: expected a folder or hub id of a causal language model in safetensors, got "
         f"{source!r}"

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ooospec.errors import InvalidRequest, ModelNotFound
 from ooospec.files import check_place
-from ooospec.model_files import first_line, model_path
+from ooospec.model_files import cached_folder, first_line, located, model_path
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
 from ooospec.sidecar.sockets import is_address
 
@@ -270,20 +270,20 @@ def announce(role: str, model: str, console: Console) -> None:
         size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         console.print(f"{role}: {model} ({size / 1e9:.1f} GB)", **plain)
         return
-    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+    if cached_folder(model) is not None:
+        console.print(f"{role}: {model} (in the cache)", **plain)
+        return
+    located(model, role)  # raises where it is nowhere
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        if isinstance(try_to_load_from_cache(model, "config.json"), str):
-            console.print(f"{role}: {model} (in the cache)", **plain)
-            return
-        hf_hub_download(model, "config.json")
-    except (EntryNotFoundError, HfHubHTTPError, OSError) as error:
+        files = HfApi().model_info(model, files_metadata=True).siblings
+    except HfHubHTTPError as error:
         raise ModelNotFound(
             f"{role}: expected a folder or hub id of a model, got {model!r}: no such folder, and "
             f"of the hub: {first_line(error)}"
         ) from error
-    files = HfApi().model_info(model, files_metadata=True).siblings
     size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))
     console.print(
         f"{role}: {model}, a download of {size / 1e9:.1f} GB: about {size / 10e6 / 60:.0f} minutes"
