@@ -26,10 +26,14 @@ def paper_files(data: Path) -> Files:
     return files
 
 
-def sampled(files: Files, shape: str, count: int = SAMPLE) -> Files:
-    """Returns all rows for the shapes of FULL, else a fixed sample, stratified by arguments."""
+def sampled(files: Files, shape: str, count: int = SAMPLE, full: int | None = None) -> Files:
+    """Returns a fixed sample, stratified by arguments, of `count` rows a file; for the shapes of
+    FULL of `full`, or all.
+    """
     if shape in FULL:
-        return files
+        if full is None:
+            return files
+        count = full
     return {file: stratified(rows, count) for file, rows in files.items()}
 
 

@@ -72,12 +72,13 @@ def add_cell(report: Report, cell: Cell, prefix: str) -> None:
 def bench(args: Any, files: Files, folder: Path) -> None:
     """Adds all cells; raises SystemExit if an answer was not equal."""
     report = Report(f"cells_{args.table}", args)
-    print(CAPTION, f"All requests at {', '.join(FULL)}, a stratified {SAMPLE} a file elsewhere.")
+    full = "All" if args.full_rows is None else f"A stratified {args.full_rows} a file of the"
+    print(CAPTION, f"{full} requests at {', '.join(FULL)}, a stratified {args.rows} elsewhere.")
     for name, value in sorted(PAPER):
         report.add(f"the paper's {name}", "published", value, "x")
     unequal = 0
     for shape in args.shapes:
-        own = sampled(files, shape, args.rows)
+        own = sampled(files, shape, args.rows, args.full_rows)
         for warm in (False, True) if args.warm else (False,):
             records, said = run_shape(args, shape, own, warm, folder)
             for line in said:
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--answers", type=Path, help="of `ooospec trace`")
     parser.add_argument("--hints", type=Path, help="of `ooospec eval-sidecar --hints`")
     parser.add_argument("--rows", type=int, default=SAMPLE, help="of a file, but at 8B")
+    parser.add_argument("--full-rows", type=int, help="of a file at 8B; all")
     parser.add_argument("--warm", action="store_true", help="with a cached prefix besides")
     parser.add_argument("--device")
     parser.add_argument("--work", type=Path, help="folder where a run that was stopped goes on")
