@@ -150,13 +150,24 @@ def test_wide_heads_fit_a_device_of_99_kib(tmp_path: Path) -> None:
 
 def compile_for(capability: int, calls: str, num_launches: int, tmp_path: Path) -> None:
     """Compiles the kernels of `calls`; asserts that each fits the shared memory of such a GPU."""
-    env = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
+    compiler = start_compiler(capability, calls, TRITON_CACHE_DIR=str(tmp_path))
+    out, err = compiler.communicate()
+    assert compiler.returncode == 0, err
+    shared = [int(size) for size in re.findall(r"compiled \w+ shared (\d+)", out)]
+    assert len(shared) == num_launches, out
+    assert max(shared) <= SHARED_BYTES[capability]
+
+
+def start_compiler(capability: int, calls: str, **variables: str) -> subprocess.Popen[str]:
+    """Starts a process that compiles the kernels of `calls`, which has these variables, and no
+    other that says where to.
+    """
+    env = {key: value for key, value in os.environ.items() if key != "TRITON_CACHE_DIR"}
+    env |= {"TRITON_INTERPRET": "0", **variables}
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    limit = SHARED_BYTES[capability]
-    code = f"CAPABILITY, SHARED_BYTES = {capability}, {limit}\n" + HARNESS + ATTENTION + ROPE
-    code += f"with ops.using('triton'):\n{indent(calls, '    ')}"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    shared = [int(size) for size in re.findall(r"compiled \w+ shared (\d+)", done.stdout)]
-    assert len(shared) == num_launches, done.stdout
-    assert max(shared) <= limit
+    code = f"CAPABILITY, SHARED_BYTES = {capability}, {SHARED_BYTES[capability]}\n"
+    code += HARNESS + ATTENTION + ROPE + f"with ops.using('triton'):\n{indent(calls, '    ')}"
+    command = [sys.executable, "-c", code]
+    return subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )

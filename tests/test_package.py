@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -353,7 +354,7 @@ def test_one_module_loads_the_core_and_one_the_kernels() -> None:
         compiled = names & {"ooospec._C", "ooospec._C_cuda"}
         assert not compiled or module == "ooospec._core", module
         kernels = {name for name in names if name.startswith("ooospec.triton_kernels")}
-        may_know = module.startswith(("ooospec.ops.", "ooospec.triton_kernels."))
+        may_know = f"{module}.".startswith(("ooospec.ops.", "ooospec.triton_kernels."))
         assert not kernels or may_know, module
 
 
@@ -361,6 +362,58 @@ def test_kernels_know_nothing_of_ours_but_each_other() -> None:
     for path in KERNELS.rglob("*.py"):
         ours = {name for name in imported_names(path) if name.split(".")[0] == "ooospec"}
         assert not {name for name in ours if not name.startswith("ooospec.triton_kernels.")}, path
+
+
+PUBLIC_TRITON = {
+    "triton",
+    "triton.errors",
+    "triton.knobs",
+    "triton.language",
+    "triton.language.extra.cuda",
+    "triton.tools.tensor_descriptor",
+}
+
+
+def private_names_of_triton(source: str) -> list[str]:
+    """Returns what a file uses of Triton beside what is public, the mended interpreter of tests
+    apart.
+    """
+    tree = ast.parse(source)
+    tree.body = [node for node in tree.body if getattr(node, "name", "") != "_mend_interpreter"]
+    bound: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            bound |= {one.asname or one.name.split(".")[0]: one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            bound |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+    bound = {name: what for name, what in bound.items() if what.split(".")[0] == "triton"}
+    found = [
+        what
+        for what in bound.values()
+        if what not in PUBLIC_TRITON
+        and (what.rpartition(".")[0] not in PUBLIC_TRITON or "._" in what)
+    ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            found += [ast.unparse(node)] if ast.unparse(node).split(".")[0] in bound else []
+    return found
+
+
+def test_what_is_used_of_triton_is_public() -> None:
+    """K08: the rest changes from version to version."""
+    for path in [*PACKAGE.rglob("*.py"), *KERNELS.rglob("*.py")]:
+        assert not private_names_of_triton(path.read_text()), path
+    for source in ("import triton\ntriton.jit._run", "from triton.runtime import driver"):
+        assert private_names_of_triton(source)
+
+
+def test_torch_chooses_the_version_of_triton() -> None:
+    """K08: torch's builds for GPUs ask for one Triton; we ask for none beside it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = sum((extras[name] for name in extras if name != "test"), project["dependencies"])
+    assert any(one.startswith("torch") for one in asked)
+    assert not [one for one in asked if one.startswith("triton")]
 
 
 @pytest.mark.parametrize("top", ["cli", "integrations", "bench", "serve"])

@@ -27,6 +27,10 @@ def _mend_interpreter():
     interpreter.InterpreterBuilder.create_dot = create_dot
 
 
-if os.environ.get("TRITON_INTERPRET") == "1":
-    with contextlib.suppress(ImportError):  # without Triton there is nothing to interpret
+with contextlib.suppress(ImportError):  # without Triton there is nothing to interpret or compile
+    if os.environ.get("TRITON_INTERPRET") == "1":
         _mend_interpreter()
+    else:
+        from ooospec.triton_kernels.cache import ensure_writable
+
+        ensure_writable()
