@@ -46,6 +46,7 @@ struct Frame {
   std::uint32_t key_begin = 0;  // latest key, between its quotes, as written
   std::uint32_t key_end = 0;
   std::uint32_t value_begin = 0;  // latest value
+  std::uint8_t ruled_out = 0;     // by its values, of the schemas that it may follow; a bit each
   bool operator==(const Frame&) const = default;
 };
 
@@ -173,6 +174,7 @@ class CallReader {
   void end_key();
   void end_value();
   void end_call_member();
+  void rule_out_ways();
   bool close_container(char byte);
   void enter(Spot spot);  // a spot that white space may stand in
 

@@ -258,7 +258,16 @@ void CallReader::end_key() {
 
 void CallReader::end_value() {
   if (frames_.size() == 1) end_call_member();
+  if (frames_.back().level == Level::kObject) rule_out_ways();
   enter(Spot::kAfterValue);
+}
+
+void CallReader::rule_out_ways() {
+  Frame& frame = frames_.back();
+  if (frame.property < 0 || text_[frame.value_begin] != '"') return;
+  const std::size_t begin = frame.value_begin + 1;
+  const std::string_view value = call_text().substr(begin, text_.size() - 1 - begin);
+  frame.ruled_out |= tools_->ways_without(frame.node, frame.property, value);
 }
 
 void CallReader::end_call_member() {  // of two members with one key the first counts

@@ -256,7 +256,7 @@ void Pen::apply(const Option& option) {
     case OptionKind::kHintedAsIs:
       return apply_said(option, s_.value_said, false);
     case OptionKind::kChoice:
-      return apply_said(option, {&tools_->document(), option.arg}, false);
+      return apply_choice(option);
     case OptionKind::kEndAnswer:
       return apply_ending(option);
     case OptionKind::kSpan:

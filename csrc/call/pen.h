@@ -72,6 +72,7 @@ struct PenFrame {
   std::uint32_t next_item = 0;     // array: what the hint says of the next item; 0: nothing
   std::uint16_t indent = 0;        // white space before its members, if on lines
   std::uint16_t outer_indent = 0;  // and before its closing bracket
+  std::uint8_t ruled_out = 0;      // see Frame
   Level level = Level::kCall;
   bool lines = false;       // its members stand on lines of their own
   bool descending = false;  // the last two members stood in reversed order
@@ -258,6 +259,7 @@ class Pen {
   void gather_string_recovery();
   void apply_said(const Option& option, Said said, bool coerced);
   void apply_span(const Option& option);
+  void apply_choice(const Option& option);
   void apply_literal(const Option& option);
   void open_container(char bracket, const Option& option, Said said);
   Scalar scalar(Said said, bool coerced) const;

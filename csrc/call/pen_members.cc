@@ -139,6 +139,7 @@ void Pen::list_properties(Members& out, const PenFrame& frame) {
           .first(std::min<std::size_t>(tools_->node(frame.node).num_properties, kMaxMembers));
   const int num_ways = tools_->node(frame.node).num_ways;
   std::uint32_t ways = (1u << num_ways) - 1;  // what is written leaves of them
+  if ((ways & ~frame.ruled_out) != 0) ways &= ~frame.ruled_out;
   std::uint64_t written = frame.written;
   for (std::size_t k = 0; num_ways > 1 && k < properties.size(); ++k, written >>= 1) {
     const std::uint32_t left = ways & properties[k].ways;

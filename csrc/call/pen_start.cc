@@ -155,6 +155,7 @@ void Pen::add_frame(const Frame& read) {
   frame.level = read.level;
   frame.node = read.node;
   frame.num_members = read.num_members;
+  frame.ruled_out = read.ruled_out;
   const auto depth = static_cast<std::size_t>(s_.depth);
   if (depth > 1) {
     frame.said = said_of_member(reader_->frames()[depth - 1], s_.top());

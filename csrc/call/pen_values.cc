@@ -257,6 +257,16 @@ std::int32_t Pen::resume_at(std::string_view said) const {
   return 0;
 }
 
+void Pen::apply_choice(const Option& option) {
+  const Said choice{&tools_->document(), option.arg};
+  PenFrame& frame = s_.top();
+  const bool of_property = frame.level == Level::kObject && !frame.said && frame.node >= 0;
+  if (of_property && frame.last >= 0 && choice.node().kind == JsonKind::kString) {
+    frame.ruled_out |= tools_->ways_without(frame.node, frame.last, choice.text());
+  }
+  apply_said(option, choice, false);
+}
+
 void Pen::apply_span(const Option& option) {
   if (s_.resuming && s_.token.empty()) emit_gap(style().after_colon);
   const auto spans = request_->of(s_.value_node);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "call/schema_keywords.h"
 #include "call/schema_links.h"
 #include "call/tool_schema.h"
 #include "common/check.h"
@@ -19,34 +20,6 @@ namespace {
 
 constexpr int kMaxToolsDepth = 100000;  // of the JSON text; the parser does not recurse
 constexpr int kMaxSchemaDepth = 16;     // deeper parts are not drafted
-
-struct TypeName {
-  std::string_view name;
-  std::uint8_t bits;
-};
-
-// The types of JSON Schema, and what people write for them.
-constexpr std::array kTypeNames = {
-    TypeName{"string", kStringBit}, TypeName{"integer", kIntegerBit},
-    TypeName{"number", kNumberBit}, TypeName{"boolean", kBooleanBit},
-    TypeName{"array", kArrayBit},   TypeName{"object", kObjectBit},
-    TypeName{"null", kNullBit},     TypeName{"str", kStringBit},
-    TypeName{"int", kIntegerBit},   TypeName{"float", kNumberBit},
-    TypeName{"bool", kBooleanBit},  TypeName{"list", kArrayBit},
-    TypeName{"tuple", kArrayBit},   TypeName{"dict", kObjectBit},
-    TypeName{"any", kAnyType},
-};
-
-// Keywords that change which values are allowed in ways a draft does not follow. What SchemaLinks
-// followed is not met here.
-constexpr std::array<std::string_view, 12> kNotUnderstood = {
-    "$ref", "$dynamicRef", "$recursiveRef", "anyOf", "oneOf",       "allOf",
-    "not",  "if",          "then",          "else",  "prefixItems", "dependentSchemas",
-};
-
-constexpr std::array<std::uint8_t, 7> kBitOfKind = {
-    kNullBit,   kBooleanBit, kBooleanBit, kIntegerBit | kNumberBit,
-    kStringBit, kArrayBit,   kObjectBit};
 
 }  // namespace
 
@@ -73,18 +46,12 @@ class SchemaBuilder {
     bool is_root = false;
   };
 
-  // Where a schema says what; -1: it does not.
-  struct Keywords {
-    int types = -1, properties = -1, required = -1, items = -1, choices = -1, constant = -1;
-    bool nullable = false;
-    bool understood = true;
-  };
-
   std::string_view kind_name(int idx) const {
     constexpr std::array<std::string_view, 7> kNames = {
         "null", "a boolean", "a boolean", "a number", "a string", "a list", "an object"};
     return kNames[static_cast<std::size_t>(doc_.kind(idx))];
   }
+  SchemaKeywords keywords(int schema) const { return SchemaKeywords::of(doc_, schema); }
   bool is(int idx, JsonKind kind) const { return idx >= 0 && doc_.kind(idx) == kind; }
   bool absent(int idx) const { return idx < 0 || doc_.kind(idx) == JsonKind::kNull; }
 
@@ -186,14 +153,14 @@ class SchemaBuilder {
     node.understood = false;
     node.types = 0;
     node.first_choice = static_cast<std::uint32_t>(out_.choices_.size());
-    std::vector<Keywords> objects;
+    std::vector<SchemaKeywords> objects;
     std::vector<int> items;
     for (const int schema : schemas) {
-      const Keywords said = keywords(schema);
-      if (schemas.size() > 1 && !links_.afford(size_of(schema, said))) return SchemaNode{false};
+      const SchemaKeywords said = keywords(schema);
+      if (schemas.size() > 1 && !links_.afford(said.size(doc_, schema))) return SchemaNode{false};
       SchemaNode one;
       one.understood = said.understood;
-      read_types(one, said);
+      one.types = said.types_of_value(doc_, one.understood);
       read_choices(one, said);
       if (schemas.size() > 1 && one.num_choices > 0 && one.types == kAnyType) {
         one.types = types_of_choices(one);
@@ -212,67 +179,19 @@ class SchemaBuilder {
     return node;
   }
 
-  Keywords keywords(int schema) const {
-    Keywords out;
-    for_each_member(schema, [&](std::string_view key, int value) {
-      if (key == "type") out.types = value;
-      if (key == "properties") out.properties = value;
-      if (key == "required") out.required = value;
-      if (key == "items") out.items = value;
-      if (key == "enum") out.choices = value;
-      if (key == "const") out.constant = value;
-      if (key == "nullable") out.nullable |= doc_.kind(value) == JsonKind::kTrue;
-      if (std::find(kNotUnderstood.begin(), kNotUnderstood.end(), key) != kNotUnderstood.end()) {
-        out.understood = false;
-      }
-    });
-    return out;
-  }
-
-  std::size_t size_of(int schema, const Keywords& said) const {
-    std::size_t size = doc_.node(schema).num_members;
-    for (const int part : {said.properties, said.required, said.choices}) {
-      if (part >= 0) size += doc_.node(part).num_members;
-    }
-    return size;
-  }
-
   void check_properties(int properties) const {
     OOOSPEC_REQUIRE(absent(properties) || is(properties, JsonKind::kObject),
                     "tools: expected `properties` to be an object, got ",
                     kind_name(std::max(properties, 0)));
   }
 
-  void read_types(SchemaNode& node, const Keywords& said) const {
-    if (said.types < 0) {  // what is said of members tells the type
-      if (said.properties >= 0) node.types = kObjectBit;
-      if (said.items >= 0) node.types = kArrayBit;
-      return;
-    }
-    node.types = 0;
-    const auto add = [&](int idx) {
-      const auto* known =
-          std::find_if(kTypeNames.begin(), kTypeNames.end(), [&](const TypeName& t) {
-            return is(idx, JsonKind::kString) && t.name == doc_.text(idx);
-          });
-      if (known != kTypeNames.end()) node.types |= known->bits;
-      if (known == kTypeNames.end()) node.understood = false;
-    };
-    if (is(said.types, JsonKind::kArray)) {
-      for_each_item(said.types, add);
-    } else {
-      add(said.types);
-    }
-    if (node.types == 0) node.types = kAnyType;
-  }
-
-  void read_choices(SchemaNode& node, const Keywords& said) {
+  void read_choices(SchemaNode& node, const SchemaKeywords& said) {
     node.first_choice = static_cast<std::uint32_t>(out_.choices_.size());
     if (said.constant >= 0) {
       out_.choices_.push_back(said.constant);
     } else if (is(said.choices, JsonKind::kArray)) {
       for_each_item(said.choices, [&](int idx) {
-        const std::uint8_t bit = kBitOfKind[static_cast<std::size_t>(doc_.kind(idx))];
+        const std::uint8_t bit = types_of_kind(doc_.kind(idx));
         if ((bit & node.types) != 0) out_.choices_.push_back(idx);
       });
     } else if (!absent(said.choices)) {
@@ -285,13 +204,13 @@ class SchemaBuilder {
     std::uint8_t types = 0;
     for (std::uint32_t k = 0; k < node.num_choices; ++k) {
       const int choice = out_.choices_[node.first_choice + k];
-      types |= kBitOfKind[static_cast<std::size_t>(doc_.kind(choice))];
+      types |= types_of_kind(doc_.kind(choice));
     }
     return types;
   }
 
   // The properties of an object that follows one of `ways`; a name that several have is one.
-  void add_properties(SchemaNode& node, std::span<const Keywords> ways, const Work& work) {
+  void add_properties(SchemaNode& node, std::span<const SchemaKeywords> ways, const Work& work) {
     node.first_property = static_cast<std::uint32_t>(out_.properties_.size());
     node.num_ways = static_cast<std::uint8_t>(ways.size());
     seen_.clear();
@@ -314,6 +233,7 @@ class SchemaBuilder {
     node.num_properties = static_cast<std::uint32_t>(schemas.size());
     for (std::size_t k = 0; k < schemas.size(); ++k) {
       const std::size_t property = node.first_property + k;
+      if (schemas[k].size() > 1) read_tags(out_.properties_[property], schemas[k]);
       out_.properties_[property].node =
           new_part(work, std::move(schemas[k]), static_cast<int>(property));
     }
@@ -321,6 +241,26 @@ class SchemaBuilder {
     for (std::size_t way = 0; way < ways.size(); ++way) {
       if (is(ways[way].required, JsonKind::kArray)) require(node, ways[way].required, way);
     }
+  }
+
+  // What a property may be in each of the schemas that have it: `kind` of a tagged union.
+  void read_tags(SchemaProperty& property, std::span<const int> schemas) {
+    property.first_tag = static_cast<std::uint32_t>(out_.tags_.size());
+    std::uint8_t ways = property.ways;
+    for (const int schema : schemas) {
+      const auto way = static_cast<std::uint8_t>(ways & -ways);
+      ways ^= way;
+      if (!is(schema, JsonKind::kObject)) continue;
+      const SchemaKeywords said = keywords(schema);
+      if (!links_.afford(said.size(doc_, schema))) continue;
+      const auto add = [&](int choice) {
+        if (is(choice, JsonKind::kString)) out_.tags_.push_back({choice, way});
+      };
+      if (said.constant >= 0) add(said.constant);
+      if (said.constant < 0 && is(said.choices, JsonKind::kArray)) for_each_item(said.choices, add);
+      if (said.constant >= 0 || said.choices >= 0) property.tagged_ways |= way;
+    }
+    property.num_tags = static_cast<std::uint32_t>(out_.tags_.size()) - property.first_tag;
   }
 
   void require(const SchemaNode& node, int names, std::size_t way) {

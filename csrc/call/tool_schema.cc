@@ -59,4 +59,14 @@ int ToolSet::find_property(int node_idx, std::uint64_t hash) const {
   return found != begin + n.num_properties && hash_of(*found) == hash ? *found : -1;
 }
 
+std::uint8_t ToolSet::ways_without(int node_idx, int property_idx, std::string_view value) const {
+  const SchemaProperty& property = properties(node_idx)[static_cast<std::size_t>(property_idx)];
+  std::uint8_t out = property.tagged_ways;
+  for (std::uint32_t k = 0; k < property.num_tags; ++k) {
+    const SchemaTag& tag = tags_[property.first_tag + k];
+    if (document_.text(tag.choice) == value) out &= static_cast<std::uint8_t>(~tag.ways);
+  }
+  return out;
+}
+
 }  // namespace ooospec

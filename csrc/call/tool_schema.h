@@ -50,6 +50,15 @@ struct SchemaProperty {
   // of the schemas that the object may follow, a bit each: those that have it, that require it
   std::uint8_t ways = 1;
   std::uint8_t required_ways = 0;
+  std::uint8_t tagged_ways = 0;  // that allow listed strings only: tags [first, first + num)
+  std::uint32_t first_tag = 0;
+  std::uint32_t num_tags = 0;
+};
+
+// A string that a property may have, and the schemas of its object that list it.
+struct SchemaTag {
+  std::int32_t choice = -1;  // node of the document
+  std::uint8_t ways = 0;
 };
 
 struct Tool {
@@ -97,6 +106,10 @@ class ToolSet {
   // Returns the property's index among those of the node, or -1. O(log properties).
   int find_property(int node_idx, std::uint64_t hash) const;
 
+  // Of the schemas that an object may follow, those that it does not if the string `value` stands
+  // behind that property.
+  std::uint8_t ways_without(int node_idx, int property_idx, std::string_view value) const;
+
   // Hash of the text, to look up a parsed list.
   std::uint64_t hash() const { return hash_; }
 
@@ -109,6 +122,7 @@ class ToolSet {
   std::vector<SchemaProperty> properties_;
   std::vector<std::int32_t> by_hash_;  // of each node: indices of its properties, sorted by hash
   std::vector<std::int32_t> choices_;
+  std::vector<SchemaTag> tags_;
   std::uint64_t hash_ = 0;
 };
 

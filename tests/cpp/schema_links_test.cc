@@ -143,6 +143,28 @@ TEST(alternatives_are_siblings) {
   }
 }
 
+TEST(a_tag_tells_the_alternative) {
+  const auto tagged = [](std::string_view kind, std::string_view key) {
+    return R"({"type":"object","required":["kind",")" + std::string(key) +
+           R"("],"properties":{"kind":)" + std::string(kind) + ",\"" + std::string(key) +
+           R"(":{"type":"string"}}})";
+  };
+  const auto tools = with_x(R"({"oneOf":[)" + tagged(R"({"const":"dir"})", "path") + "," +
+                            tagged(R"({"enum":["web","ftp"]})", "url") + "," +
+                            tagged(R"({"type":"string"})", "any") + "]}");
+  const auto first = drafts(tools, "{");
+  EXPECT(some_begin(first, R"("kind": "dir", "path": ")"));
+  EXPECT(some_begin(first, R"("kind": "web", "url": ")"));
+  EXPECT(some_begin(first, R"("kind": "ftp", "url": ")"));
+  const auto web = drafts(tools, R"({"kind": "web")");
+  EXPECT(some_begin(web, R"(, "url": ")") && some_begin(web, R"(, "any": ")"));
+  EXPECT(!some_begin({web[0]}, R"(, "path": ")"));
+  EXPECT_EQ(main_draft(tools, R"({"kind": "other")"), R"(, "any": ")");
+  EXPECT_EQ(main_draft(tools, R"({"kind": "dir", "pa)"), R"(th": ")");
+  EXPECT(some_begin(drafts(tools, R"({"kind": "d)"), R"(ir", "path": ")"));
+  EXPECT_EQ(main_draft(tools, R"({"url": "u", "kind": "ftp")"), "}}}");
+}
+
 TEST(alternatives_of_any_kind_are_read) {
   const auto mixed = drafts(with_x(R"({"anyOf":[{"const":"all"},{"type":"array","items":)"
                                    R"({"type":"string"}}]})"),
