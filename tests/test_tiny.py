@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from ooospec._core import _C
 from ooospec.backends.load import load_backend
 from ooospec.errors import InvalidRequest
-from ooospec.loading import TEMPLATE_SHARE, call_styles
 from ooospec.sidecar.prompt import was_trained
 from ooospec.synth.generate import generate
+from ooospec.target_text import TEMPLATE_SHARE, call_styles
 from ooospec.tiny.__main__ import app
 from ooospec.tiny.build import NUMBERS
 from ooospec.tiny.card import CARD

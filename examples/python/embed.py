@@ -8,8 +8,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ooospec import Drafter
 from ooospec.chains import best_chain
-from ooospec.loading import target_text
 from ooospec.methods import method
+from ooospec.target_text import target_text
 
 properties = {"city": {"type": "string"}, "days": {"type": "integer"}}
 schema = {"type": "object", "properties": properties}

@@ -14,8 +14,8 @@ from typing import Any
 
 from ooospec._core import _C
 from ooospec.draft import DraftTree
+from ooospec.drafting import RequestDrafter
 from ooospec.engine import MakeDrafter, Request
-from ooospec.loading import RequestDrafter
 
 WAVE_SECONDS = 60.0
 FUNCTION, VALUE, END, ERROR = (

@@ -16,9 +16,9 @@ from ooospec.config import MAX_NODES
 from ooospec.draft import Drafter, DraftStore
 from ooospec.errors import InvalidRequest
 from ooospec.formats import answer_calls, render, tools_as_json
-from ooospec.loading import target_text
 from ooospec.methods import METHODS, Method
 from ooospec.replay import ReplayRound, replay, slot_records
+from ooospec.target_text import target_text
 from ooospec.tokens import TokenTable
 
 RECORDED, PERFECT = "ooo, recorded hints", "ooo, perfect hints"

@@ -16,7 +16,6 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ooospec._core import _C
 from ooospec.engine import Engine, Request
 from ooospec.formats import opens_thinking, tool_set
-from ooospec.loading import call_styles
 from ooospec.serve.answer import Answer
 from ooospec.serve.choice import Choice
 from ooospec.serve.errors import ApiError, told
@@ -25,6 +24,7 @@ from ooospec.serve.metrics import Metrics
 from ooospec.serve.request import ChatRequest, parse_request
 from ooospec.serve.scheduler import Job, Scheduler
 from ooospec.serve.turn import Turn
+from ooospec.target_text import call_styles
 
 logger = logging.getLogger("ooospec.serve")
 CLOSED_REQUEST = 499  # nobody waits for the answer

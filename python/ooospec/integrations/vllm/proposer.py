@@ -20,8 +20,8 @@ from ooospec.integrations.vllm.hints import HintTable
 from ooospec.integrations.vllm.note import Note
 from ooospec.integrations.vllm.plugin import bind_runner
 from ooospec.integrations.vllm.settings import Settings
-from ooospec.loading import target_text
 from ooospec.methods import METHODS
+from ooospec.target_text import target_text
 from ooospec.tokens import TokenTable
 
 logger = logging.getLogger("ooospec")

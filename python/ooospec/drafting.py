@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What drafts for the requests of an engine: a drafter each, its hints and the clock of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ooospec.costs import RoundClock, RoundCosts
+from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
+from ooospec.draft_model import DraftModel, DraftModelSource
+from ooospec.engine import Request
+from ooospec.hints import HintArrival, HintRouter
+from ooospec.methods import METHODS, Method
+from ooospec.self_branches import SelfBranches
+from ooospec.sources import Source
+
+
+@dataclass
+class RequestDrafter:
+    """A drafter that looks for hints before each proposal and clocks the rounds; what the engine
+    runs.
+    """
+
+    drafter: Drafter
+    request_id: int
+    router: HintRouter | None
+    clock: RoundClock | None = None
+    arrivals: list[HintArrival] = field(default_factory=list)
+    self_branches: SelfBranches | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.self_branches = SelfBranches(self.drafter) if self.drafter.method.branches else None
+
+    def propose(self, budget: int) -> DraftTree:
+        """See Drafter.propose."""
+        if self.router is not None:
+            self.router.poll()
+        tree = self.drafter.propose(budget)
+        num_rows = len(tree)
+        if self.self_branches is not None:
+            self.self_branches.share(tree, budget)
+            num_rows = len(tree) + self.self_branches.num_rows
+        if self.clock is not None:
+            self.clock.proposed(self.request_id, num_rows)
+        return tree
+
+    def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
+        """See Drafter.commit."""
+        if self.clock is not None:
+            self.clock.committed()
+        self.drafter.commit(tokens, top8)
+
+    def prepare(self) -> None:
+        """See Drafter.prepare; with the hints that have arrived."""
+        if self.router is not None:
+            self.router.poll()
+        self.drafter.prepare()
+
+    @property
+    def wants_top8(self) -> bool:
+        """See Drafter.wants_top8."""
+        return self.drafter.wants_top8
+
+    def finish(self) -> None:
+        """Ends the request: no more hints, and its answer is learnt."""
+        if self.router is not None:
+            self.router.close(self.request_id)
+        if self.clock is not None:
+            self.clock.closed(self.request_id)
+        self.drafter.finish()
+
+
+@dataclass
+class Drafting:
+    """Makes the drafters of an engine's requests.
+
+    text: the target's text side. store: what outlives a request.
+    costs: of rounds by their rows; None: rows are free (every tree is as large as it may be).
+    sources: classes of sources from outside; each joins every method but `ar`.
+    router: of the sidecar's hints, or None. draft_model: of method `draft`, or None.
+    """
+
+    text: TargetText
+    store: DraftStore
+    costs: RoundCosts | None = None
+    sources: Sequence[type] = ()
+    router: HintRouter | None = None
+    draft_model: DraftModel | None = None
+
+    def __post_init__(self) -> None:
+        self._clock = None if self.costs is None else RoundClock(self.costs)
+
+    @property
+    def status(self) -> str:
+        """One line: what becomes of the hints."""
+        return "no sidecar" if self.router is None else self.router.sidecar.status
+
+    def close(self) -> None:
+        """Ends the sidecar and the draft model. Safe to call twice."""
+        if self.router is not None:
+            self.router.sidecar.close()
+        if self.draft_model is not None:
+            self.draft_model.backend.close()
+
+    def methods(self) -> dict[str, Callable[[Request], RequestDrafter | None]]:
+        """Returns what makes the drafter of a request, by the names of ooospec.methods."""
+        known = (one for one in METHODS.values() if self.draft_model is not None or not one.draft)
+        return {one.name: self.method(one) for one in known}
+
+    def method(self, method: Method) -> Callable[[Request], RequestDrafter | None]:
+        """Returns what makes the drafter of a request by `method`; see Engine.methods."""
+
+        def make(request: Request) -> RequestDrafter | None:
+            if method == METHODS["ar"]:
+                return None
+            return self._drafter(method, request)
+
+        return make
+
+    def _drafter(self, method: Method, request: Request) -> RequestDrafter:
+        sources: list[Source] = [source() for source in self.sources]
+        if method.draft:
+            assert self.draft_model is not None  # else the engine has no such method
+            sources.append(DraftModelSource(self.draft_model))
+        drafter = Drafter(
+            self.text,
+            request.tools or [],
+            method,
+            request.prompt_ids,
+            memory=self.store.memory(method.name, request.tenant),
+            costs_us=None if self.costs is None else self.costs.curve(),
+            sources=sources,
+            messages=request.messages or [],
+            num_opening=request.num_opening,
+            thinking=request.thinking,
+        )
+        asks = (
+            self.router is not None
+            and method.hint
+            and bool(request.tools)
+            and bool(request.messages)
+        )
+        if not asks:
+            return RequestDrafter(drafter, request.request_id, None, self._clock)
+        assert self.router is not None
+        assert request.messages is not None
+        arrivals = self.router.open(request.request_id, drafter)
+        self.router.sidecar.ask(
+            request.request_id, request.messages, request.tools or [], request.tenant
+        )
+        return RequestDrafter(drafter, request.request_id, self.router, self._clock, arrivals)
