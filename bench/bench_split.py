@@ -10,6 +10,7 @@ second of one target beside a sidecar that listens on the second GPU, and of two
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import tempfile
 import time
@@ -61,6 +62,8 @@ def bench_shapes(report: Report, args: Any, files: Files, folder: Path) -> int:
             report.add(name, said[-1].partition(": ")[2], 1, "")
             continue
         unequal += sum(not record.equal for record in kept.records)
+        gc.collect()
+        torch.cuda.empty_cache()  # what comes then, in other processes, finds room
         cells = summarise(kept.records, args.seed)
         for cell in cells:
             add_cell(report, cell, "cold prefix")
@@ -115,6 +118,7 @@ def serve_target(shared: Shared, device: str, address: str, here: Connection) ->
         sidecar=address,
         seed=shared.seed,
     )
+    subjects.warm_up()
     plain: list[list[int]] = []
     for row in shared.rows:
         subjects.answer(row, "ar")

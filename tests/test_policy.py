@@ -92,8 +92,8 @@ def test_curves_that_are_none(rows: tuple[int, ...], costs: tuple[float, ...]) -
         ("cpu", "cpu", 1.0),
         ("cpu", "cuda:0", 0.0),
         ("cuda:0", "cpu", 0.0),
-        ("cuda:0", None, 0.1),
-        ("cuda:0", "cuda", 0.1),
+        ("cuda:0", None, 0.15),
+        ("cuda:0", "cuda", 0.15),
         ("cuda:0", "cuda:1", 0.0),
     ],
 )

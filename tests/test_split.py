@@ -71,6 +71,7 @@ def test_both_gpus_compute_the_same_bits() -> None:
         small = (shape, tiny_tokenizer())
         subjects = ReplaySubjects(shape, tiny_tokenizer(), config, rows=ROWS, sidecar=small)
         try:
+            subjects.warm_up()
             for number, row in enumerate(ROWS):
                 records = subjects.run("t", "f", row, number)
                 assert all(record.equal for record in records)

@@ -17,11 +17,6 @@ from ooospec.backends.weights import DecoderWeights, take_weights
 from ooospec.config import LAUNCH_ROWS
 from ooospec.kv import LayerShape
 
-# Bytes of a multiprocessor's shared memory that products take where target and sidecar share a GPU,
-# so that launches of both find room on it; 0: all. Measured by bench/bench_colocation.py.
-TARGET_SMEM = 0
-SIDECAR_SMEM = 0
-
 
 class PackedBody:
     """A decoder over packed weights; see Body."""

@@ -38,7 +38,6 @@ def load_backend(
     num_padded_rows: int | None = None,
     backend: Literal["auto", "fused", "transformers"] = "auto",
     num_sequences: int = 8,
-    max_smem: int = 0,
     progress: bool = False,
 ) -> FusedBackend | ModuleBackend | TransformersBackend:
     """Returns a backend over a model. Weights are safetensors; remote code is never run.
@@ -49,7 +48,7 @@ def load_backend(
     dtype: None: float32 on a CPU, bfloat16 on a GPU, or what a loaded model has. device: None: a
     GPU if there is one, and the model fits.
     adapter: folder of a PEFT adapter, merged into the weights. progress: show bars while loading.
-    chunk, num_padded_rows: see TransformersBackend; num_sequences, max_smem: see FusedBackend.
+    chunk, num_padded_rows: see TransformersBackend; num_sequences: see FusedBackend.
     backend: "auto" takes the fused one on a GPU in half precision where it knows the model.
     "transformers" runs the model's own modules: with our attention kernels and CUDA graphs there,
     by plain torch elsewhere, with num_padded_rows, and where the kernels do not run, which the log
@@ -77,7 +76,7 @@ def load_backend(
     if adapter is not None:
         with _bars(progress):
             model = merge_adapter(model, adapter)
-    sizes: Any = {"chunk": chunk, "num_sequences": num_sequences, "max_smem": max_smem}
+    sizes: Any = {"chunk": chunk, "num_sequences": num_sequences}
     if backend == "fused":
         return FusedBackend(model, found, **sizes)
     with_kernels = num_padded_rows is None and _is_for_kernels(model)

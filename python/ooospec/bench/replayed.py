@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 from ooospec._core import _C
-from ooospec.backends.fused import SIDECAR_SMEM, TARGET_SMEM, FusedBackend
+from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import find_device
 from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
@@ -156,9 +156,7 @@ class ReplaySubjects(Subjects):
         device, dtype = place(config)
         model = shape.model(device, dtype, seed)
         if backend == "fused":
-            shares = "ooo" in config.methods and sidecar is not None
-            smem = TARGET_SMEM if shares else 0
-            self.taped = TapedBackend(FusedBackend(model, tokenizer, max_smem=smem))
+            self.taped = TapedBackend(FusedBackend(model, tokenizer))
         else:
             self.taped = TapedBackend(ModuleBackend(TransformersBackend(model, tokenizer)))
         self._answers = Answers(tokenizer, rows)
@@ -175,7 +173,7 @@ class ReplaySubjects(Subjects):
                 how["device"] = config.split_device
                 lent[APART] = {"sidecar": open_apart(model, sidecar[1], **how), "wave": "always"}
             if "ooo" in config.methods:
-                how |= {"device": device, "max_smem": SIDECAR_SMEM}
+                how["device"] = device
                 here = open_sidecar(SidecarConfig(model, tokenizer=sidecar[1], **how))
                 lent["ooo"] = {"sidecar": change_sidecar(here), "wave": "always"}
         super().__init__(self.taped, config, lent=lent)

@@ -51,9 +51,8 @@ class SidecarConfig:
     (where they pay), "always", "never". device, dtype: as for a target. num_rows: branches that
     advance together. likely_within: a function is asked about if the log probability of its name is
     at most so much below the best. num_threads: cores for its products on a CPU; None: as torch has
-    it. max_smem: of a GPU that its products take; see FusedBackend. recorded: the call that a
-    request's wave is to say, whatever the model does, by the ask_key (sidecar/recorded.py) of the
-    request; None for no call.
+    it. recorded: the call that a request's wave is to say, whatever the model does, by the ask_key
+    (sidecar/recorded.py) of the request; None for no call.
 
     Raises ValueError for values out of range.
     """
@@ -69,7 +68,6 @@ class SidecarConfig:
     num_rows: int = NUM_LANES
     likely_within: float = LIKELY_WITHIN
     num_threads: int | None = None
-    max_smem: int = 0
     recorded: Mapping[str, Mapping[str, Any] | None] | None = None
 
     def __post_init__(self) -> None:
@@ -184,7 +182,6 @@ class Worker:
             device=config.device,
             dtype=config.dtype,
             num_sequences=config.num_rows + 1,
-            max_smem=config.max_smem,
         )
         examples = config.examples
         if examples is None:

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of the README from the committed rows: `python bench/tables.py`.
+
+A table stands between `<!-- NAME -->` and `<!-- end -->`. `--check`: only says which differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import re
+import sys
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
+ADAPTER = "ooo, qwen2.5-coder-0.5b"
+PERFECT = "ooo, perfect hints"
+
+
+class Rows:
+    """The values of a file of committed rows, by case and metric."""
+
+    def __init__(self, bench: str) -> None:
+        with (ROOT / "bench" / "results" / f"{bench}.csv").open(newline="") as file:
+            rows = [
+                (row["case"], row["metric"], float(row["value"])) for row in csv.DictReader(file)
+            ]
+        self._values = {(case, metric): value for case, metric, value in rows}
+        if len(self._values) < len(rows):
+            raise ValueError(f"{bench}: expected one row a case and metric, got more")
+        self.cases = list(dict.fromkeys(case for case, _ in self._values))
+
+    def __call__(self, case: str, metric: str) -> float:
+        return self._values[case, metric]
+
+
+def rounds() -> list[list[str]]:
+    """Tokens a round of the call on a real target."""
+    get = Rows("methods_rounds")
+    methods = {
+        "span": "`span`: values that stand in the request; no model",
+        "toolspec": "`toolspec`: and schema, retrieval, recycler; no model",
+        "self": "`self`: and the target itself fills in other parameters in spare rows",
+        "ooo": "`ooo`: `toolspec` and hints of an **untrained** 0.5B sidecar",
+        ADAPTER: "`ooo`: hints of the same sidecar with our adapter",
+        PERFECT: "`ooo` with perfect hints: the ceiling",
+    }
+    number = get("all", "rows")
+    title = f"Qwen2.5-Coder 1.5B answers {number:.0f} requests ({number / 3:.0f} each of API-Bank, "
+    table = [[f"{title}ToolAlpaca, BFCL)", "tokens a round of the call", "x `toolspec`"]]
+    table.append(["plain decoding", "1", ""])
+    for method, said in methods.items():
+        pair, over = f"{method} / toolspec", ""
+        if pair in get.cases:
+            value, low, high = (get(pair, metric) for metric in ("ratio", "low", "high"))
+            over = f"{value:.2f} ({low:.2f} to {high:.2f})"
+        table.append([said, f"{get(method, 'rate'):.1f}", over])
+    return table
+
+
+def cells() -> list[list[str]]:
+    """Replay on one GPU, means over the three files."""
+    get = Rows("cells_paper")
+    methods = ("span", "toolspec", "ooo", PERFECT)
+    table = [
+        [
+            "target's shape",
+            *(f"`{name}`".replace(", perfect hints`", "`, perfect") for name in methods),
+        ]
+    ]
+    for shape in dict.fromkeys(case.partition(",")[0] for case in get.cases):
+        if f"{shape}, cold prefix, ooo, mean" in get.cases:
+            pairs = [both(get, f"{shape}, cold prefix, {name}, mean") for name in methods]
+            table.append([shape, *pairs])
+    paper = [
+        get(f"the paper's {name}, mean of 21 cells", "published") for name in ("toolspec", "ooo")
+    ]
+    table.append(["the paper, two H100", "", *(f"{value:.2f}" for value in paper), ""])
+    return table
+
+
+def split() -> list[list[str]]:
+    """What a second GPU buys, means over the three files."""
+    get = Rows("split")
+    apart = "ooo, split"
+    table = [
+        [
+            "target's shape",
+            "`toolspec`, no sidecar",
+            "`ooo`, one GPU",
+            "`ooo`, two GPUs",
+            "prefill beside a wave: one GPU",
+            "two GPUs",
+            "wave: one GPU",
+            "two GPUs",
+        ]
+    ]
+    for shape in dict.fromkeys(case.partition(",")[0] for case in get.cases):
+        if f"{shape}, {apart}, mean" not in get.cases:
+            continue
+        line = [
+            shape,
+            *(both(get, f"{shape}, {name}, mean") for name in ("toolspec", "ooo", apart)),
+        ]
+        for metric, unit in (("prefill", " x"), ("wave_ms", " ms")):
+            for name in ("ooo", apart):
+                values = [get(f"{shape}, {file}, {name}, waves", metric) for file in FILES]
+                line.append(f"{mean(values):.{2 if unit == ' x' else 0}f}{unit}")
+        table.append(line)
+    return table
+
+
+def both(get: Rows, case: str) -> str:
+    """Returns the speed-ups of a mean, after the first token and in total."""
+    return f"{get(case, 'decode'):.1f} / {get(case, 'total'):.1f}"
+
+
+TABLES = {"rounds": rounds, "cells": cells, "split": split}
+
+
+def markdown(table: list[list[str]]) -> str:
+    """Returns a table as Markdown."""
+    lines = [table[0], ["---"] * len(table[0]), *table[1:]]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def with_tables(text: str) -> str:
+    """Returns the README's text with tables made anew. Raises ValueError for one that it lacks."""
+    for name, make in TABLES.items():
+        pattern = re.compile(f"(?s)(<!-- {name} -->\n).*?(<!-- end -->)")
+        if len(pattern.findall(text)) != 1:
+            raise ValueError(f"README: expected <!-- {name} --> ... <!-- end --> once")
+        made = markdown(make())
+        text = pattern.sub(lambda found, made=made: found[1] + made + found[2], text)
+    return text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the README differs")
+    check = parser.parse_args().check
+    path = ROOT / "README.md"
+    old = path.read_text()
+    new = with_tables(old)
+    if check:
+        sys.exit(int(new != old))
+    path.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
