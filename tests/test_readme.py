@@ -143,6 +143,15 @@ def test_tables_are_those_of_the_committed_rows() -> None:
     subprocess.run([sys.executable, str(ROOT / "bench" / "tables.py"), "--check"], check=True)
 
 
+def test_the_break_even_picture_is_that_of_the_committed_rows(tmp_path: Path) -> None:
+    new = tmp_path / "new.svg"
+    subprocess.run([sys.executable, ROOT / "bench" / "break_even.py", "--out", new], check=True)
+    old = ROOT / "docs" / "break_even.svg"
+    texts = [re.findall(r"<text[^>]*>([^<]*)<", picture.read_text()) for picture in (old, new)]
+    assert texts[0] == texts[1]
+    assert any("as fast as ooo" in text for text in texts[0])
+
+
 def test_it_says_what_the_worst_rows_are() -> None:
     def values(bench: str, metric: str, without: str = "\0") -> list[float]:
         with (ROOT / "bench" / "results" / f"{bench}.csv").open(newline="") as file:
