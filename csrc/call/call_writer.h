@@ -32,7 +32,7 @@ class Slots {
   static constexpr int kNoCall = -2;
 
   int tool = kUnknown;  // the function, kUnknown, or kNoCall
-  bool ended = false;   // every slot was said: what is absent is left out
+  bool ended = false;   // every slot of `tool` was said: what is absent is left out
 
   // Sets what was said of a parameter: compact JSON, `null` for "left out". Returns false, and
   // keeps what was there, for what is not JSON. A later value replaces an earlier one.

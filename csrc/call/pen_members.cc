@@ -177,13 +177,14 @@ void Pen::list_parameters(Members& out, const PenFrame& frame) {
     if (other.tool == s_.tool) slots = &other;
   }
   if (slots == nullptr) return;
+  const bool all_said = slots->ended && slots->tool == s_.tool;
   auto entry = slots->of(s_.tool).begin();
   const auto end = slots->of(s_.tool).end();
   for (int k = 0; k < out.size; ++k) {
     Member& member = out.all[static_cast<std::size_t>(k)];
     while (entry != end && entry->parameter() < k) ++entry;
     const JsonValue* said = entry != end && entry->parameter() == k ? &entry->value : nullptr;
-    if (said == nullptr && !slots->ended) continue;
+    if (said == nullptr && !all_said) continue;
     const SchemaNode& node = tools_->node(member.node);
     const bool left_out = said == nullptr || said->kind() == JsonKind::kNull;
     if (said != nullptr && !entry->is_written) {

@@ -281,6 +281,14 @@ TEST(what_is_left_out_is_left_out) {
 
 // --- values ---
 
+// A sidecar that expects another function says the end of the call without a word about this one.
+TEST(an_end_says_nothing_of_another_function) {
+  const std::vector<Slots> other = {slots(kGet, {{"city", "\"Rome\""}})};
+  for (const std::string& text : {kBookHead, kBookHead + "\"who\": \"Ann\""}) {
+    EXPECT_EQ(main_path(text, other), main_path(text));
+  }
+}
+
 TEST(values_without_a_hint_follow_the_schema) {
   const auto unit = paths(kHead + "\"unit\":");
   EXPECT(some_begin(unit, " \"celsius\"") && some_begin(unit, " \"fahrenheit\""));
