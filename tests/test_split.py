@@ -99,6 +99,9 @@ def test_the_command_names_the_method_and_shows_its_waves(
     assert {cell["method"] for cell in known["cells"]} == {"ar", "ooo", "ooo, split"}
     assert all(cell["num_equal"] == 2 for cell in known["cells"])
     assert {wave["method"] for wave in known["waves"]} <= {"ooo", "ooo, split"}
+    nobody = ["bench", "--target", "none", "--split-device", "cpu", "--out", str(tmp_path / "no")]
+    assert run(nobody) == 2
+    assert "--split-device: expected a --sidecar that runs there" in capsys.readouterr().err
     alone = ["bench", "--smoke", "--method", "ooo, split", "--out", str(tmp_path / "alone")]
     assert run(alone) == 2
     assert "--method: expected some of" in capsys.readouterr().err

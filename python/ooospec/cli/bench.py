@@ -112,6 +112,8 @@ def bench(
         if not smoke:
             raise InvalidRequest("--target: expected at least one model, got none")
         target, sidecar, wave = *_untrained(out), opt.Wave.always
+    if split_device is not None and sidecar is None:
+        raise InvalidRequest("--split-device: expected a --sidecar that runs there, got none")
     config = BenchConfig(
         methods=_methods(method, sidecar, adapters, draft_model, split_device),
         sidecar=sidecar,

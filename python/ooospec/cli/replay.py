@@ -14,6 +14,7 @@ from rich.console import Console
 
 import ooospec.cli.options as opt
 from ooospec.cli.bench_report import RESULTS, bench_files, run_and_report
+from ooospec.errors import InvalidRequest
 from ooospec.hashes import checkpoint_hash, requests_hash
 from ooospec.model_files import load_tokenizer
 
@@ -92,6 +93,8 @@ def replay(
     check_matplotlib()
     console = Console(stderr=True)
     shapes = [shape_of(name) for name in shape]
+    if split_device is not None and sidecar_shape is None:
+        raise InvalidRequest("--split-device: expected a --sidecar-shape, got none")
     wanted = [PERFECT if name == "perfect" else name for name in method or REPLAYED]
     if method is None and sidecar_shape is None:
         wanted.remove("ooo")
