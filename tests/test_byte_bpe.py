@@ -41,8 +41,8 @@ PARTS = [
 ]
 
 
-def trained(digits: str) -> TokenTable:
-    """Returns the table of a tokenizer with the words of Qwen or Llama 3."""
+def trained(digits: str) -> Any:
+    """Returns a tokenizer with the words of Qwen or Llama 3."""
     backend = tokenizers.Tokenizer(tokenizers.models.BPE())
     pattern = tokenizers.Regex(_WORDS % digits)
     backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -59,17 +59,25 @@ def trained(digits: str) -> TokenTable:
     )
     backend.train_from_iterator([*TEXT, JSON, "1234 don't  \n\n x\t"] * 4, trainer)
     backend.add_special_tokens(SPECIAL)
-    return TokenTable(transformers.PreTrainedTokenizerFast(tokenizer_object=backend))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def ids(tokenizer: Any, text: str) -> list[int]:
+    """Returns the tokens of a text by the tokenizer's own means."""
+    found: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return found
 
 
 @functools.cache
 def encoders(digits: str) -> list[tuple[Callable[[str], list[int]], Callable[[str], list[int]]]]:
     """Returns what the core does and what the tokenizer does, with added tokens and without."""
-    table = trained(digits)
+    tokenizer = trained(digits)
+    table = TokenTable(tokenizer)
     encode, spell = table.drafting_encoders(_C.Vocab(table.pieces))
     assert isinstance(encode, _C.ByteBpe)
     assert isinstance(spell, _C.ByteBpe)
-    return [(encode, table.encode), (spell, table.spell)]
+    own = functools.partial(ids, tokenizer)
+    return [(encode, own), (table.encode, own), (spell, table.spell)]
 
 
 texts = st.lists(
@@ -92,7 +100,7 @@ def test_the_core_gives_what_the_tokenizer_gives(digits: str, text: str) -> None
 
 
 def test_only_what_the_core_cannot_do_is_asked() -> None:
-    table = trained(r"\p{N}")
+    table = TokenTable(trained(r"\p{N}"))
     asked: list[str] = []
 
     def otherwise(text: str) -> list[int]:
@@ -108,12 +116,12 @@ def test_only_what_the_core_cannot_do_is_asked() -> None:
 
 
 def test_words_cut_in_another_way_are_left_to_the_tokenizer() -> None:
-    table = trained(r"\p{N}{2}")
+    table = TokenTable(trained(r"\p{N}{2}"))
     assert table.drafting_encoders(_C.Vocab(table.pieces))[0] == table.encode
 
 
 def test_a_core_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = trained(r"\p{N}{1,3}")
+    table = TokenTable(trained(r"\p{N}{1,3}"))
     monkeypatch.setattr(table, "_most_digits", lambda: 2)
     assert table.drafting_encoders(_C.Vocab(table.pieces))[0] == table.encode
 
@@ -136,7 +144,7 @@ def test_a_real_tokenizer_is_done_by_the_core() -> None:
     source = Path(__file__).read_text()
     for at in range(0, len(source), 97):
         text = source[at : at + 300]
-        assert encode(text) == table.encode(text)
+        assert encode(text) == table.encode(text) == ids(tokenizer, text)
         assert spell is not None
         assert spell(text) == table.spell(text)
     assert len(table.encode("<tool_call>")) == 1 < len(table.spell("<tool_call>"))

@@ -69,6 +69,7 @@ class TokenTable:
                 self.pieces[token_id] = _from_sentence_piece(token, byte_fallback)
         self.special_ids = frozenset(int(i) for i in tokenizer.all_special_ids)
         self._adds_space = self.decode_bytes(self._encode("a")) == b" a"
+        self._fast: _C.ByteBpe | None = None
 
     def decode_bytes(self, tokens: list[int]) -> bytes:
         """Returns the bytes of `tokens`; ids outside the tokenizer have none."""
@@ -79,6 +80,10 @@ class TokenTable:
 
         Special tokens that are written out in `text` become their ids, as in a rendered chat.
         """
+        return self._ask(text) if self._fast is None else self._fast(text)
+
+    def _ask(self, text: str) -> list[int]:
+        """encode(), by the tokenizer itself."""
         if not self._adds_space or not text:
             return self._encode(text)
         for lead in _LEADS:  # something before the text takes the space
@@ -98,7 +103,7 @@ class TokenTable:
         self, vocab: _C.Vocab
     ) -> tuple[Callable[[str], list[int]], Callable[[str], list[int]] | None]:
         """Returns encode() and spell(), done by the core where that gives the same: it takes
-        microseconds. None where a tokenizer cannot spell.
+        microseconds. None where a tokenizer cannot spell. Mutates: encode() is that one then.
 
         vocab: of `pieces`.
         """
@@ -106,13 +111,16 @@ class TokenTable:
         most_digits = self._most_digits()
         if most_digits is None or spell is None:
             return self.encode, spell
-        fast = _C.ByteBpe(vocab, most_digits, sorted(self._added), self.encode)
+        fast = _C.ByteBpe(vocab, most_digits, sorted(self._added), self._ask)
         fast_spell = fast.spelled(spell)
         same = all(
-            fast(text) == self.encode(text) and fast_spell(text) == spell(text)
+            fast(text) == self._ask(text) and fast_spell(text) == spell(text)
             for text in self._probes()
         )
-        return (fast, fast_spell) if same else (self.encode, spell)
+        if not same:
+            return self.encode, spell
+        self._fast = fast
+        return fast, fast_spell
 
     def _most_digits(self) -> int | None:
         """Returns how many digits a word may have, or None if words are cut in another way."""

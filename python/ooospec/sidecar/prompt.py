@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ooospec._core import _C
 from ooospec.errors import InvalidRequest, PromptTooLong
 from ooospec.formats import function_of, parameters, required
 from ooospec.sidecar.examples import EXAMPLES, TOOLS
@@ -85,6 +86,7 @@ class PromptBuilder:
         that were not trained on these prompts need. Raises UnsupportedModel; see TokenTable.
         """
         self._table = TokenTable(tokenizer)
+        self._table.drafting_encoders(_C.Vocab(self._table.pieces))  # a hint waits for a prompt
         self._max_tokens = max_tokens
         self._max_answer_tokens = max_answer_tokens
         head, tail = _chat_frame(tokenizer)
