@@ -76,6 +76,16 @@ void Slots::clear() {
   values_.clear();
 }
 
+const Slots* slots_for(std::span<const Slots> slots, int number, int tool_idx) {
+  const auto k = static_cast<std::size_t>(number);
+  const Slots* found = k < slots.size() ? &slots[k] : nullptr;
+  for (const Slots& other : slots) {
+    if (found != nullptr && found->tool == tool_idx) break;
+    if (other.tool == tool_idx) found = &other;
+  }
+  return found;
+}
+
 struct CallWriter::Scratch {
   Pen pen;
   std::vector<TextPath> spare;  // paths that were not needed: their buffers are warm
@@ -88,6 +98,8 @@ CallWriter::CallWriter(CallWriter&&) noexcept = default;
 CallWriter& CallWriter::operator=(CallWriter&&) noexcept = default;
 
 void CallWriter::set_spans(RequestSpans* spans) { scratch_->pen.set_spans(spans); }
+
+void CallWriter::set_habits(const KeyHabits& habits) { scratch_->pen.set_habits(habits); }
 
 void CallWriter::write_on(const CallReader& reader, std::span<const StyleGuess> styles,
                           std::span<const Slots> slots, int max_paths, std::vector<TextPath>& out,

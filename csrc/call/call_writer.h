@@ -43,6 +43,9 @@ class Slots {
   // begun: it is a string, and more may come; a hint that goes on so stays
   bool set_own(int tool_idx, int parameter_idx, std::string_view json, bool begun = false);
 
+  // Whether what is absent of `tool_idx` is left out.
+  bool all_said_of(int tool_idx) const { return ended && tool == tool_idx; }
+
   // Returns the value, or null if nothing was said. O(log values).
   const JsonValue* find(int tool_idx, int parameter_idx) const;
 
@@ -58,6 +61,11 @@ class Slots {
 
   std::vector<Entry> values_;  // sorted by key
 };
+
+// Returns what was said of call `number` of the answer, which is one of `tool_idx`: what was said
+// of another call with that tool if this one was said to have another (the target may write the
+// calls in another order); null if nothing was said.
+const Slots* slots_for(std::span<const Slots> slots, int number, int tool_idx);
 
 enum class PieceKind : std::uint8_t {
   kWrapper,   // marker or separator around calls, up to the '{' of the call
@@ -86,6 +94,8 @@ struct TextPath {
   bool ends_answer = false;
 };
 
+struct KeyHabits;
+
 // Writes on. Holds only scratch memory, so one may serve many readers, one after the other.
 class CallWriter {
  public:
@@ -97,6 +107,9 @@ class CallWriter {
   // From now on a value that no hint says, or that is not what a hint said, may be a span of the
   // request; null: none. `spans` must live as long as it is set.
   void set_spans(RequestSpans* spans);
+
+  // From now on optional parameters are expected as often as `habits` says.
+  void set_habits(const KeyHabits& habits);
 
   // Writes continuations of the text that `reader` has read to `out`, the likeliest first, then
   // those that leave it, best first; none where nothing is known. `out` keeps its buffers: nothing

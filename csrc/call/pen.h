@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "call/call_writer.h"
+#include "call/key_habits.h"
 #include "call/schema_links.h"
 
 namespace ooospec {
@@ -51,14 +52,15 @@ struct Members {
   std::int32_t call = -2;
   int size = 0;
   std::uint64_t present = 0, maybe = 0, left_out = 0;
-  std::size_t num_ways = 0;  // schemas that the object may follow still, if several
+  std::uint64_t habitual = 0;  // of maybe and left_out: the target writes such, as a rule
+  std::size_t num_ways = 0;    // schemas that the object may follow still, if several
   std::array<std::uint64_t, kMaxAlternatives> ways;  // what each of them requires
   std::array<Member, kMaxMembers> all;
 
   void clear() {
     known = false;
     size = 0;
-    present = maybe = left_out = 0;
+    present = maybe = left_out = habitual = 0;
     num_ways = 0;
   }
 };
@@ -151,6 +153,7 @@ class Pen {
  public:
   // See CallWriter::set_spans().
   void set_spans(RequestSpans* spans) { request_ = spans; }
+  void set_habits(const KeyHabits& habits) { habits_ = habits; }
 
   // Sets the pen to where the reader stands. Returns false where nothing is known.
   // max_branches: how many decisions the main path shall remember
@@ -244,7 +247,7 @@ class Pen {
   void list_properties(Members& out, const PenFrame& frame);
   static void mark_written(PenFrame& frame, int member, const Members* all);
   static int next_in_order(const PenFrame& frame, std::uint64_t eligible);
-  static std::uint64_t next_keys(const PenFrame& frame, const Members& all, std::uint64_t left);
+  static std::uint64_t next_keys(const PenFrame& frame, const Members& all, std::uint64_t due);
 
   // pen_values.cc
   struct Scalar {
@@ -267,6 +270,7 @@ class Pen {
   std::int32_t resume_at(std::string_view said) const;
 
   RequestSpans* request_ = nullptr;
+  KeyHabits habits_;
   const CallReader* reader_ = nullptr;
   const ToolSet* tools_ = nullptr;
   std::span<const Slots> slots_;

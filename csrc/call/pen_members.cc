@@ -171,13 +171,10 @@ void Pen::list_properties(Members& out, const PenFrame& frame) {
 // Parameters of the call's tool, with what the hints say.
 void Pen::list_parameters(Members& out, const PenFrame& frame) {
   list_properties(out, frame);
-  const Slots* slots = slots_of(s_.call);
-  for (const Slots& other : slots_) {  // the target may write the calls in another order
-    if (slots != nullptr && slots->tool == s_.tool) break;
-    if (other.tool == s_.tool) slots = &other;
-  }
+  if (habits_.unsaid.rate() > kHabit) out.habitual = out.maybe;
+  const Slots* slots = slots_for(slots_, s_.call, s_.tool);
   if (slots == nullptr) return;
-  const bool all_said = slots->ended && slots->tool == s_.tool;
+  const bool all_said = slots->all_said_of(s_.tool);
   auto entry = slots->of(s_.tool).begin();
   const auto end = slots->of(s_.tool).end();
   for (int k = 0; k < out.size; ++k) {
@@ -195,9 +192,10 @@ void Pen::list_parameters(Members& out, const PenFrame& frame) {
                       (node.types & kNullBit) != 0;
     if (!left_out || null) member.said = {said, 0};
     member.presence = left_out && !null ? Member::kLeftOut : Member::kPresent;
-    out.present &= ~bit(k);
-    out.maybe &= ~bit(k);
+    for (std::uint64_t* set : {&out.present, &out.maybe, &out.habitual}) *set &= ~bit(k);
     (left_out && !null ? out.left_out : out.present) |= bit(k);
+    const bool habitual = left_out && !member.required && habits_.left_out.rate() > kHabit;
+    if (habitual) out.habitual |= bit(k);
   }
 }
 
@@ -227,7 +225,8 @@ void Pen::list_said(Members& out, const PenFrame& frame) {
 // Who begins with the last of several members, or steps down, is taken to go on downwards; who
 // passes one over that must come may keep to no order. all: null where nothing is known of them.
 void Pen::mark_written(PenFrame& frame, int member, const Members* all) {
-  const std::uint64_t next = all != nullptr ? next_keys(frame, *all, ~frame.written) : 0;
+  const std::uint64_t next =
+      all != nullptr ? next_keys(frame, *all, all->present & ~frame.written) : 0;
   frame.unordered |= next != 0 && (next & bit(member)) == 0;
   const bool is_last = all != nullptr && member > 1 && member == all->size - 1;
   frame.descending = frame.last < 0 ? is_last : member < frame.last;
@@ -246,16 +245,16 @@ int Pen::next_in_order(const PenFrame& frame, std::uint64_t eligible) {
   return std::countr_zero(above != 0 ? above : below);
 }
 
-// The keys that may come next if their order is kept: of each schema that the object may follow,
-// one.
-std::uint64_t Pen::next_keys(const PenFrame& frame, const Members& all, std::uint64_t left) {
+// The keys of `due` that may come next if their order is kept: of each schema that the object may
+// follow, one.
+std::uint64_t Pen::next_keys(const PenFrame& frame, const Members& all, std::uint64_t due) {
   std::uint64_t next = 0;
-  const auto take = [&](std::uint64_t required) {
-    const int member = next_in_order(frame, required & left);
+  const auto take = [&](std::uint64_t eligible) {
+    const int member = next_in_order(frame, eligible);
     if (member >= 0) next |= bit(member);
   };
-  if (all.num_ways == 0) take(all.present);
-  for (std::size_t k = 0; k < all.num_ways; ++k) take(all.ways[k]);
+  for (std::size_t k = 0; k < all.num_ways; ++k) take(all.ways[k] & due);
+  if (next == 0) take(due);
   return next;
 }
 
@@ -277,21 +276,30 @@ void Pen::gather_members() {
     }
   }
   const std::uint64_t present = left & all.present, maybe = left & all.maybe;
-  const std::uint64_t next = next_keys(frame, all, left);
+  const std::uint64_t habitual = left & all.habitual;
+  const std::uint64_t next = next_keys(frame, all, present | habitual);
+  const auto habit = [&](int k) {
+    return ((all.maybe & bit(k)) != 0 ? habits_.unsaid : habits_.left_out).rate();
+  };
   float main = 0, close = 0;
-  if (present != 0) {
-    main = std::has_single_bit(present | maybe) ? kLastKey
-           : frame.num_members == 0             ? kFirstKeyInOrder
-           : frame.unordered                    ? kKeyOutOfOrder
-                                                : kKeyInOrder;
+  if ((present | habitual) != 0) {
+    main = std::has_single_bit(present | maybe | habitual) ? kLastKey
+           : frame.num_members == 0                        ? kFirstKeyInOrder
+           : frame.unordered                               ? kKeyOutOfOrder
+                                                           : kKeyInOrder;
     close = may_close ? kCloseEarly : 0.0f;
     const auto* ways_end = all.ways.begin() + all.num_ways;
     const bool complete = std::any_of(all.ways.begin(), ways_end, [&](std::uint64_t required) {
       return (required & ~frame.written) == 0;
     });
     if (may_close && complete) close = main = main / 2;
+    if ((next & habitual) != 0) {
+      const float rate = habit(std::countr_zero(next));
+      main *= rate;
+      if (may_close && present == 0) close = 1.0f - rate;
+    }
   } else if (may_close) {
-    close = maybe != 0 ? 1.0f - kOptionalKey : kCloseWhenDone;
+    close = maybe != 0 ? 1.0f - habits_.unsaid.rate() : kCloseWhenDone;
   }
   constexpr std::array<float, 3> kWeights = {0.1f, 0.5f, 1.0f};  // by Presence
   const auto weight = [&](int k) {

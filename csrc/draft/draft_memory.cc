@@ -19,6 +19,14 @@ void DraftMemory::learn_style(const CallStyle& style) {
   learn(styles_, style, num_styled_++);
 }
 
+void DraftMemory::learn_keys(std::span<const Call> calls, const ToolSet& tools,
+                             std::span<const Slots> slots) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t k = 0; k < calls.size(); ++k) {
+    habits_.observe(calls[k], static_cast<int>(k), tools, slots);
+  }
+}
+
 void DraftMemory::learn_successors(std::span<const TokenId> tokens, std::span<const TokenId> rows) {
   constexpr auto kWidth = static_cast<std::size_t>(TokenRecycler::kMaxSuccessors);
   const std::lock_guard lock(mutex_);
@@ -32,6 +40,11 @@ void DraftMemory::learn_successors(std::span<const TokenId> tokens, std::span<co
 std::vector<StyleGuess> DraftMemory::styles() const {
   const std::lock_guard lock(mutex_);
   return styles_;
+}
+
+KeyHabits DraftMemory::habits() const {
+  const std::lock_guard lock(mutex_);
+  return habits_;
 }
 
 Calibration DraftMemory::calibration() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "call/call_style.h"
+#include "call/key_habits.h"
 #include "common/types.h"
 #include "draft/calibration.h"
 #include "index/suffix_index.h"
@@ -35,8 +36,12 @@ class DraftMemory {
   // likeliest first, -1 behind the last.
   void learn_successors(std::span<const TokenId> tokens, std::span<const TokenId> rows);
 
-  // Returns what was learnt of styles, likeliest first, and of acceptance.
+  // Takes up which parameters an answer's calls have. slots: what hints said of them.
+  void learn_keys(std::span<const Call> calls, const ToolSet& tools, std::span<const Slots> slots);
+
+  // Returns what was learnt of styles, likeliest first, of keys, and of acceptance.
   std::vector<StyleGuess> styles() const;
+  KeyHabits habits() const;
   Calibration calibration() const;
 
   // Keeps the rates of a finished request for the next one.
@@ -57,6 +62,7 @@ class DraftMemory {
   TokenRecycler recycler_;
   std::vector<StyleGuess> styles_;
   std::size_t num_styled_ = 0;  // answers whose style was learnt
+  KeyHabits habits_;
   Calibration calibration_;
 };
 

@@ -100,6 +100,7 @@ Drafter::Drafter(std::shared_ptr<const Vocab> vocab, std::shared_ptr<const ToolS
       continuations_(kMaxContinuations) {
   // Where there are no tools, text that looks like a call is none.
   if (tools_->size() == 0) options_.schema = options_.hint = false;
+  writer_->set_habits(memory_->habits());
 }
 
 void Drafter::begin(std::span<const TokenId> prompt, std::size_t num_opening) {
@@ -586,7 +587,9 @@ void Drafter::finish() {
   take_up_successors();
   memory_->set_calibration(calibration_);
   if (options_.retrieval && options_.learn && !answer_.empty()) memory_->learn_answer(answer_);
-  if (!reader_.calls().empty()) memory_->learn_style(reader_.style());
+  if (reader_.calls().empty()) return;
+  memory_->learn_style(reader_.style());
+  memory_->learn_keys(reader_.calls(), *tools_, slots_);
 }
 
 }  // namespace ooospec

@@ -199,6 +199,27 @@ TEST(earlier_answers_are_found_again) {
   EXPECT(replay(second, answer) < cold / 3);
 }
 
+// Whatever hints say of them, and without hints.
+TEST(optional_parameters_are_drafted_once_the_target_writes_them) {
+  const std::string head = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"x\": 12";
+  for (const bool hinted : {true, false}) {
+    const Case one(hints_only());
+    const auto drafts_y = [&] {
+      Drafter drafter(byte_vocab(), ToolSet::parse(kTools), one.memory, {encode}, hints_only());
+      drafter.begin(std::vector<TokenId>{'?'});
+      if (hinted) offer_call(drafter);
+      drafter.commit(encode(head));
+      drafter.propose(64);
+      const bool found = drafter.main_path()[0] == ',';
+      replay(drafter, with_end(", \"y\": \"\"}}\n</tool_call>"));
+      return found;
+    };
+    EXPECT(!drafts_y());
+    for (int k = 0; k < 6; ++k) drafts_y();
+    EXPECT(drafts_y());
+  }
+}
+
 TEST(a_bad_token_is_refused_before_anything_is_taken_up) {
   Case one(hints_only());
   one.drafter.commit(std::vector<TokenId>{'<'});
