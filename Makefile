@@ -87,6 +87,7 @@ ifneq ($(OOOSPEC_CHECKPOINTS),)
 	$(BIN)/python bench/bench_train.py --smoke --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_serve.py --smoke --data $(OOOSPEC_DATA) --max-tokens 4
 	$(BIN)/python bench/bench_methods.py --mode rounds --smoke --data $(OOOSPEC_DATA)
+	$(BIN)/python bench/bench_split.py --smoke --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_cells.py --smoke --table other --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_ablations.py --smoke --data $(OOOSPEC_DATA)
 	$(BIN)/python bench/bench_methods.py --mode time --smoke --max-tokens 24 --data $(OOOSPEC_DATA)

@@ -3,8 +3,9 @@
 
 By replay. `ooo`: the sidecar is a thread on the target's GPU; `ooo, split`: a process on the second
 GPU. Per shape: speed-ups over `ar`, how much of a wave is hidden, tokens committed before the first
-hint, a hint's age when it is there for a draft, and what waves cost the target. Then tokens a
-second of one target beside a sidecar that listens on the second GPU, and of two, one a GPU.
+hint, a hint's age when it is there for a draft, and what waves cost the target. Then, with a
+sidecar that listens on the second GPU, tokens a second of a target on the first GPU, of one on the
+second, and of both.
 """
 
 from __future__ import annotations
@@ -170,16 +171,22 @@ def bench_shared(report: Report, args: Any, rows: Sequence[Row]) -> int:
         ]
         for one in targets:
             hear(one)
-        case, rates, unequal = f"{shared.shape}, one sidecar", [], 0
-        for count in (1, 2):
-            for one in targets[:count]:
+        case, rates, unequal = f"{shared.shape}, one sidecar", {}, 0
+        groups = {
+            "a target on the other GPU": targets[:1],
+            "a target on the sidecar's GPU": targets[1:],
+            "two targets, one a GPU": targets,
+        }
+        for name, group in groups.items():
+            for one in group:
                 one.send(args.seconds)
-            said = [hear(one, PATIENCE + args.seconds) for one in targets[:count]]
-            rates.append(sum(tokens / seconds for tokens, seconds, _ in said))
+            said = [hear(one, PATIENCE + args.seconds) for one in group]
+            rates[name] = sum(tokens / seconds for tokens, seconds, _ in said)
             unequal += sum(one[2] for one in said)
-            name = "target" if count == 1 else "targets, one a GPU"
-            report.add(f"{case}, {count} {name}", "rate", rates[-1], "tokens/s")
-        report.add(f"{case}, two targets over one", "rate", rates[1] / rates[0], "x")
+            report.add(f"{case}, {name}", "rate", rates[name], "tokens/s")
+        *alone, both = rates.items()
+        for name, rate in alone:
+            report.add(f"{case}, two targets over {name}", "rate", both[1] / rate, "x")
         report.add(f"{case}, answers with other raw logits than ar", "number", unequal, "")
         for one in targets:
             one.send(None)
