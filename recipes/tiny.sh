@@ -8,8 +8,9 @@
 # logs.
 #
 # Others: WORK (folder for what is under way; a run that was ended goes on from there), PYTHON,
-# SYNTH (made-up requests), PROCESSES (that prepare examples of each), TARGET_SECONDS and
-# SIDECAR_SECONDS (of training steps), TARGET_RATE and SIDECAR_RATE (learning rates).
+# SYNTH (made-up requests), STRANGE (share of their names and values that are strange words),
+# PROCESSES (that prepare examples of each), TARGET_SECONDS and SIDECAR_SECONDS (of training steps),
+# TARGET_RATE and SIDECAR_RATE (learning rates).
 set -uo pipefail
 : "${DATA:?folder of the request files}" "${OUT:?folder for the results}"
 export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=2
@@ -25,7 +26,7 @@ for file in "$DATA"/eval_*.jsonl.gz; do eval_files+=(--requests "$file"); done
 make_one() {  # part, GPU, seconds, learning rate
   export CUDA_VISIBLE_DEVICES=$2
   "$PYTHON" -m ooospec.tiny train "$1" --out "$WORK/$1" "${train_files[@]}" \
-    --synth "${SYNTH:-150000}" --processes "${PROCESSES:-14}" --seconds "$3" \
+    --synth "${SYNTH:-150000}" --strange "${STRANGE:-0}" --processes "${PROCESSES:-14}" --seconds "$3" \
     --learning-rate "$4" || return
   tar -czf "$OUT/$1.tgz" -C "$WORK/$1" .
   if [ "$1" = target ]; then

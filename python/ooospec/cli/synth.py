@@ -50,6 +50,10 @@ def synth(
             help="Other wordings, kinds of values and parameter words: a test of training.",
         ),
     ] = False,
+    strange: Annotated[
+        float,
+        typer.Option(help="Share of names and values that are made-up words: a test of copying."),
+    ] = 0.0,
 ) -> None:
     """Make up requests with tools and reference calls; the same seed gives the same ones.
 
@@ -67,7 +71,7 @@ def synth(
     names = [name.strip() for name in (families or "").split(",") if name.strip()]
     found: Counter[str] = Counter()
     with writer(out) as file:
-        for row in generate(count, seed=seed, families=names, held_out=held_out):
+        for row in generate(count, seed=seed, families=names, held_out=held_out, strange=strange):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             found[row["meta"]["family"]] += 1
     if out is not None:

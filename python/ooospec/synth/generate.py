@@ -25,25 +25,33 @@ def generate(
     seed: int = 0,
     families: Seq[str] = (),
     held_out: bool = False,
+    strange: float = 0.0,
+    words: Seq[str] = (),
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Yields `count` requests, from number `first` on; a number's is the same whatever the count.
 
     families: names from FAMILIES; none: all, by their weights. held_out: of the world for tests.
-    Raises InvalidRequest for an unknown family or a negative count.
+    strange: share of names and values that are strange words, some of them from `words`.
+    Raises InvalidRequest for an unknown family, a negative count, or a share that is none.
     """
     if count < 0:
         raise InvalidRequest(f"count: expected at least 0, got {count}")
+    if not 0 <= strange <= 1:
+        raise InvalidRequest(f"strange: expected a share from 0 to 1, got {strange}")
     for family in families:
         if family not in FAMILIES:
             known = ", ".join(FAMILIES)
             raise InvalidRequest(f"families: expected some of {known}, got {family!r}")
     names = sorted(set(families), key=list(FAMILIES).index) or list(FAMILIES)
     world = HELD_OUT if held_out else TRAIN
-    return (_row(seed, number, names, world) for number in range(first, first + count))
+    unheard = strange, words
+    return (_row(seed, number, names, world, unheard) for number in range(first, first + count))
 
 
-def _row(seed: int, number: int, names: Seq[str], world: World) -> dict[str, Any]:
+def _row(
+    seed: int, number: int, names: Seq[str], world: World, unheard: tuple[float, Seq[str]]
+) -> dict[str, Any]:
     """Returns one request with its reference calls.
 
     meta.said: for each call, how the dialogue says each argument. meta.answer: where there is no
@@ -51,7 +59,7 @@ def _row(seed: int, number: int, names: Seq[str], world: World) -> dict[str, Any
     """
     rng = Random(f"{world.name} {seed} {number}")
     family = rng.choices(names, [FAMILIES[name][1] for name in names])[0]
-    scene = Scene(rng, today=any_day(rng) if rng.random() < _DATED else None)
+    scene = Scene(rng, any_day(rng) if rng.random() < _DATED else None, *unheard)
     draft = FAMILIES[family][0](scene, world)
     turns = list(draft.turns)
     if rng.random() < _SYSTEM:

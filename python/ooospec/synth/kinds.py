@@ -34,12 +34,27 @@ def ordinal_ending(number: int) -> str:
 class Scene:
     """What the values of one request share. today: a date that the dialogue may tell.
 
-    today_matters: whether a value was said relative to it, so that it must be told.
+    strange: share of names and values that are strange words, by which copying is learnt; words: of
+    which some of these are made. today_matters: whether a value was said relative to today, so that
+    it must be told.
     """
 
     rng: Random
     today: date | None = None
+    strange: float = 0.0
+    words: Seq[str] = ()
     today_matters: bool = False
+
+    def strange_words(self, most: int) -> str | None:
+        """Returns up to `most` words that do not belong here, or None for no strange ones."""
+        rng = self.rng
+        if not self.strange or rng.random() >= self.strange:
+            return None
+        known = [*self.words]
+        return " ".join(
+            rng.choice(known) if known and rng.random() < 0.7 else made_up(rng)
+            for _ in range(rng.randint(1, most))
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,8 @@ def text(name: str, pool: Callable[[Random], str], *, schema: Mapping[str, Any] 
     """Returns a kind of strings that are copied."""
 
     def draw(scene: Scene) -> Said:
-        value = pool(scene.rng)
+        strange = scene.strange_words(3)
+        value = pool(scene.rng) if strange is None else _in_some_case(scene.rng, strange)
         return Said(value, value)
 
     return Kind(name, {"type": "string", **schema}, draw)
@@ -78,10 +94,14 @@ def quoted(name: str, pool: Callable[[Random], str]) -> Kind:
     """Returns a kind of longer strings, said in quotes."""
 
     def draw(scene: Scene) -> Said:
-        value = pool(scene.rng)
+        value = scene.strange_words(6) or pool(scene.rng)
         return Said(value, scene.rng.choice(('"{}"', "'{}'")).format(value))
 
     return Kind(name, {"type": "string"}, draw)
+
+
+def _in_some_case(rng: Random, words: str) -> str:
+    return rng.choice((str, str.title, str.capitalize))(words)
 
 
 def count(name: str, low: int, high: int, *, worded: float = 0.4) -> Kind:

@@ -156,6 +156,9 @@ def _draw_entity(scene: Scene, world: World, near: Task | None) -> Entity:
         entities = [one for one in entities if one.domain == near.entity.domain]
     entity = rng.choice(entities)
     draw = rng.random()
+    strange = scene.strange_words(2)
+    if strange is not None:
+        return entity.called(strange)
     if world.invented is not None and draw < _INVENTED:
         return entity.called(world.invented(rng))
     if draw < _INVENTED + _QUALIFIED:
@@ -166,6 +169,9 @@ def _draw_entity(scene: Scene, world: World, near: Task | None) -> Entity:
 def _named(scene: Scene, world: World, parameter: Parameter) -> Parameter:
     """Returns a parameter, sometimes with a modifier or a made-up name."""
     draw = scene.rng.random()
+    strange = None if parameter.kind.question else scene.strange_words(2)
+    if strange is not None:
+        return replace(parameter, words=(strange,), clauses=())
     if world.invented is not None and draw < _INVENTED and not parameter.kind.question:
         return replace(parameter, words=(world.invented(scene.rng),), clauses=())
     if draw < _INVENTED + _QUALIFIED:

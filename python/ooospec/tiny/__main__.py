@@ -49,13 +49,16 @@ def train(
     learning_rate: Annotated[float, typer.Option()] = 2e-3,
     processes: Annotated[int, typer.Option(help="That prepare examples.")] = 1,
     seed: Annotated[int, typer.Option()] = 0,
+    strange: Annotated[
+        float, typer.Option(help="Share of made-up requests' names and values: strange words.")
+    ] = 0.0,
     device: Annotated[str, typer.Option()] = DEVICE,
 ) -> None:
     """Train one of the pair from scratch; started again with the same settings, it goes on."""
     others: list[Request] = []
     for path in requests or ():
         others += read_requests(path)
-    recipe = Recipe(synth, [*others, *further_on(others, seed)], seed, repeat)
+    recipe = Recipe(synth, [*others, *further_on(others, seed)], seed, repeat, strange)
     builder = Builder(part.value, recipe, out, device=device, processes=processes)
     num_tokens = sum(example.num_tokens for example in builder.train)
     _say(

@@ -85,6 +85,7 @@ class Builder:
             "tokens": sum(one.num_tokens for one in self.train),
             "synth": self.recipe.synth,
             "repeat": self.recipe.repeat,
+            "strange": self.recipe.strange,
             "sources": _sources(self.train),
             "settings": asdict(settings),
             "seconds": self.seconds,
@@ -124,7 +125,8 @@ def held_out_requests(count: int) -> list[Request]:
 
 def _texts(recipe: Recipe) -> Iterator[str]:
     """Yields the text that the tokenizer is trained on."""
-    made = generate(min(recipe.synth, _TOKENIZER_REQUESTS), seed=recipe.seed)
+    how: Any = {"strange": recipe.strange, "words": recipe.words}
+    made = generate(min(recipe.synth, _TOKENIZER_REQUESTS), seed=recipe.seed, **how)
     for request in chain(filter(is_plain, recipe.requests), made):
         for message in request["messages"]:
             yield message.get("content") or ""

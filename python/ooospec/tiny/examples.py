@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -24,18 +25,29 @@ MAX_TOKENS = 2048  # of an example; longer requests are left out
 NO_CALL = "I have no tool for that."
 _MOST_FOREIGN = 0.2  # of a request's characters; the vocabulary has little but English
 _CHUNK = 500
+_WORD = re.compile(r"\b[a-z]{3,10}\b")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What is trained on. synth: generated requests; requests: others, repeated so many times an
-    epoch; seed: of the former.
+    epoch; seed: of the former; strange: share of names and values of them that are strange words,
+    most from the others.
     """
 
     synth: int
     requests: Seq[Request]
     seed: int = 0
     repeat: int = 1
+    strange: float = 0.0
+
+    @property
+    def words(self) -> list[str]:
+        """The plain words of the other requests."""
+        if not self.strange:
+            return []
+        texts = (str((one["messages"], one["tools"])) for one in self.requests)
+        return sorted({word for text in texts for word in _WORD.findall(text)})
 
 
 class ChatExamples:
@@ -87,29 +99,31 @@ def prepare(
     others = [request for request in recipe.requests if is_plain(request)]
     parts = [others[i : i + _CHUNK] for i in range(0, len(others), _CHUNK)]
     jobs: list[Any] = [*parts, *((recipe.seed, held_out, *chunk) for chunk in chunks)]
+    _inherit(make, recipe.strange, recipe.words)
     if processes < 2:
-        done = [_prepare(job, make) for job in jobs]
+        done = [_prepare(job) for job in jobs]
     else:  # what makes examples holds a lock, which cannot be sent to a process: each inherits it
-        with multiprocessing.get_context("fork").Pool(processes, _inherit, (make,)) as pool:
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
             done = list(pool.imap(_prepare, jobs))
     again = done[: len(parts)] * (recipe.repeat - 1)
     return [example for part in (*done, *again) for example in part]
 
 
-_inherited: list[Callable[[Request], Example]] = []
+_inherited: list[Any] = []
 
 
-def _inherit(make: Callable[[Request], Example]) -> None:
-    _inherited[:] = [make]
+def _inherit(make: Callable[[Request], Example], strange: float, words: Seq[str]) -> None:
+    _inherited[:] = [make, strange, words]
 
 
-def _prepare(job: Any, make: Callable[[Request], Example] | None = None) -> list[Example]:
+def _prepare(job: Any) -> list[Example]:
     """Returns the examples of a job: requests, or (seed, held out, first number, how many)."""
-    make = make or _inherited[0]
+    make, strange, words = _inherited
     requests: Iterable[Request] = job
     if isinstance(job, tuple):
         seed, held_out, first, count = job
-        requests = generate(count, seed=seed, first=first, held_out=held_out)
+        how: Any = {"held_out": held_out, "strange": strange, "words": words}
+        requests = generate(count, seed=seed, first=first, **how)
     found = []
     for request in requests:
         try:
