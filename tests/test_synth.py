@@ -99,6 +99,229 @@ def test_the_source_of_every_argument_stands_in_the_dialogue(rows: list[Row]) ->
         text = dialogue(row)
         assert len(row["meta"]["said"]) == len(row["calls"])
         for call, said in zip(row["calls"], row["meta"]["said"], strict=True):
+            assert said.keys() == call["arguments"].keys()
+            assert all(source in text for source in said.values()), (row["id"], said)
+
+
+NUMBER = re.compile(rf"\d+(\.\d+)?|\b({'|'.join(NUMBER_WORDS)}|an?|half an?|one)\b")
+NEGATIVE = re.compile(
+    r"(?i)\b(no|not|nope|without|uninsured|unfurnished|rather|certainly|don't|normal|in person|"
+    r"everyone)\b"
+)
+UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+
+
+DAY_FORMS = ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d-%b-%Y", "%B %d, %Y", "%d %B %Y", "%b %d, %Y"]
+TODAY = re.compile(
+    r"(?:[Tt]oday is|[Ii]t is|date:|We have|date is) ((?:\w+, )?\d{4}-\d\d-\d\d|\w+ \d+, \d{4})"
+)
+
+
+def number_in(text: str) -> float:
+    """Returns the number that a text says, read by other rules than it was written by."""
+    found = NUMBER.search(text)
+    assert found is not None, text
+    word = found.group()
+    if word[0].isdigit():
+        return float(word)
+    return {"half a": 0.5, "half an": 0.5, "a": 1, "an": 1}.get(word) or NUMBER_WORDS.index(word)
+
+
+def unit_in(text: str) -> int:
+    """Returns the seconds of the unit of time in a text; 1 for none."""
+    return next((seconds for name, seconds in UNITS.items() if f" {name}" in text), 1)
+
+
+def day_in(text: str, row: Row) -> str:
+    """Returns the date that a text says, as YYYY-MM-DD."""
+    for form in (
+        "%Y-%m-%d",
+        "%Y/%m/%d",
+        "%Y.%m.%d",
+        "%B %d, %Y",
+        "%d %B %Y",
+        "%b %d, %Y",
+        "%d-%b-%Y",
+    ):
+        plain = re.sub(r"(\d)(st|nd|rd|th)\b", r"\1", text).replace("the ", "").replace(" of", "")
+        plain = re.sub(r"^[A-Z]\w+day, ", "", plain)
+        try:
+            return datetime.strptime(plain, form).date().isoformat()
+        except ValueError:
+            pass
+    today = TODAY.search(dialogue(row)) or re.search(r"(\d{4}-\d\d-\d\d)", last_result(row))
+    assert today is not None, (row["id"], text)
+    fixed = {"today": 0, "tomorrow": 1, "the day after tomorrow": 2, "in a week": 7}
+    fixed |= {"in a fortnight": 14}
+    ahead = fixed[text] if text in fixed else number_in(text)
+    start = datetime.fromisoformat(day_in(today[1], row))
+    return (start + timedelta(ahead)).date().isoformat()
+
+
+def time_in(text: str) -> str:
+    """Returns the time of day that a text says, as HH:MM."""
+    found = re.fullmatch(r"(\d+)(?:[:.h](\d\d))?(?: h)? ?([apAP]\.?[mM]\.?)?", text)
+    assert found is not None, text
+    hour, half = int(found[1]), (found[3] or "").lower()
+    if half:
+        hour = hour % 12 + (12 if half[0] == "p" else 0)
+    return f"{hour:02}:{int(found[2] or 0):02}"
+
+
+def test_values_are_what_the_dialogue_says(rows: list[Row]) -> None:
+    counted: dict[str, int] = dict.fromkeys((*TYPES, "day", "time", "moment"), 0)
+    for row in rows:
+        for call, said in zip(row["calls"], row["meta"]["said"], strict=True):
+            schemas = parameters(called_tool(row, call))
+            for key, value in call["arguments"].items():
+                kind = check_value(row, schemas[key], value, said[key])
+                counted[kind] += 1
+    assert all(counted.values()), counted
+
+
+def check_value(row: Row, schema: Row, value: Any, said: str) -> str:
+    """Asserts that `value` can be read off `said`; returns how it was read."""
+    where, kind, hint = (row["id"], value, said), schema["type"], schema.get("description", "")
+    if kind in ("integer", "number"):
+        factor = unit_in(said) / unit_in(hint) if "(in " in hint else 1
+        assert value == pytest.approx(number_in(said) * factor), where
+    elif kind == "boolean":
+        assert value is not bool(NEGATIVE.search(said)), where
+    elif kind in ("array", "object"):
+        items = value if kind == "array" else value.values()
+        assert all(str(item) in said or NUMBER_WORDS[item] in said for item in items), where
+    elif schema.get("format") == "date":
+        assert value == day_in(said, row), where
+        return "day"
+    elif "(HH:MM)" in hint:
+        assert value == time_in(said), where
+        return "time"
+    elif "HH:MM:SS" in hint:
+        assert value == moment_in(said, row), where
+        return "moment"
+    elif "enum" not in schema:
+        assert value == (said[1:-1] if said[0] in "\"'" else said), where
+    return kind
+
+
+def moment_in(said: str, row: Row) -> str:
+    for joint in (" at ", " around ", " on ", ", "):
+        day, found, time = said.rpartition(joint)
+        if found:
+            if joint == " on ":
+                day, time = time, day
+            return f"{day_in(day, row)} {time_in(time)}:00"
+    raise AssertionError(said)
+
+
+def earlier_calls(row: Row) -> list[str]:
+    """Returns the names of the tools that were called before, in real turns or in a text."""
+    found = [
+        call["function"]["name"]
+        for message in row["messages"]
+        for call in message.get("tool_calls", ())
+    ]
+    form = r"(?m)(?:\"(?:name|function|tool)\": \"|\[CALL\] |^Action: |\(function\) )([\w-]+)"
+    return found + re.findall(form, row["messages"][-1]["content"])
+
+
+def test_the_next_call_is_the_one_that_the_state_of_the_dialogue_asks_for() -> None:
+    for held_out in (False, True):
+        for family in FAMILIES:
+            for row in generate(60, seed=2, families=[family], held_out=held_out):
+                check_state(row, family)
+
+
+def last_result(row: Row) -> str:
+    """Returns what stands behind the last call that was made."""
+    before = earlier_calls(row)
+    return dialogue(row).rsplit(before[-1], 1)[1] if before else ""
+
+
+def check_state(row: Row, family: str) -> None:
+    before, calls = earlier_calls(row), [call["name"] for call in row["calls"]]
+    where = (row["id"], before, calls)
+    if family in ("none", "ask", "done"):
+        assert calls == [], where
+        assert row["meta"]["answer"], where
+    else:
+        assert calls, where
+        assert not set(calls) & set(before), where
+    if family in ("given", "progress", "done"):
+        assert before, where
+    if family == "several":
+        assert len(calls) > 1, where
+    if family == "given":  # a value that no call has written yet: it comes from the last result
+        result = last_result(row)  # of a calendar: what it tells is not copied
+        told = re.search(r"\d{4}-\d\d-\d\d", result) is not None
+        assert told or any(said in result for said in row["meta"]["said"][0].values()), where
+
+
+def test_worlds_share_no_words_kinds_wordings_or_markups() -> None:
+    train, held_out = (traits(world) for world in WORLDS)
+    for name, found in train.items():
+        assert found, name
+        assert not found & held_out[name], name
+
+
+def traits(world: World) -> dict[str, set[str]]:
+    """Returns what may not occur in both worlds."""
+    given = [provider.gives for provider in world.providers]
+    every = [*world.parameters.values(), *given]
+    kinds = {one.kind.name for one in every} | {kind.name for kind in world.keys.values()}
+    said = {name: set(flat(value)) - {"", "{one}"} for name, value in vars(world.wording).items()}
+    return {
+        "words": {cased(word, "snake") for one in every for word in one.words} | set(world.keys),
+        "kinds": kinds,
+        "clauses": {clause for one in every for clause in one.clauses} - {"{}"},
+        "nouns": {entity.bare for entity in world.entities},
+        "providers": {name for one in world.providers for name in one.names},
+        "markups": {part for one in world.markups for part in (one.user, one.call, one.result)},
+        **said,
+    }
+
+
+def flat(value: Iterable[Any]) -> list[str]:
+    return [text for one in value for text in ([one] if isinstance(one, str) else flat(one))]
+
+
+def test_the_command_writes_the_same_file_again(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl.gz", "b.jsonl.gz")]
+    for path in paths:
+        args = ("--count", "30", "--seed", "4", "--families", "needed, given", "--out", str(path))
+        assert run(("requests", "synth", *args)) == 0
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    with gzip.open(paths[0], "rt") as file:
+        written = [json.loads(line) for line in file]
+    assert written == list(generate(30, seed=4, families=["needed", "given"]))
+    assert {row["meta"]["family"] for row in read_requests(paths[0])} == {"needed", "given"}
+
+
+def test_the_command_prints_rows_and_refuses_what_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(("requests", "synth", "-n", "3", "--held-out")) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [json.loads(line) for line in printed] == list(generate(3, held_out=True))
+    assert run(("requests", "synth", "--families", "one,two")) == 2
+    assert "got 'two'" in capsys.readouterr().err
+    assert run(("requests", "synth", "--out", str(tmp_path))) == 2
+    assert "is a directory" in capsys.readouterr().err
+    with pytest.raises(InvalidRequest, match="count: expected at least 0, got -1"):
+        generate(-1)
+
+
+def test_strange_words_are_copied() -> None:
+    """They stand in schema, dialogue and call alike, and change nothing where there are none."""
+    plain = list(generate(60, seed=3))
+    assert list(generate(60, seed=3, strange=0.0, words=["zugzwang"])) == plain
+    strange = list(generate(60, seed=3, strange=1.0, words=["zugzwang"]))
+    assert strange == list(generate(60, seed=3, strange=1.0, words=["zugzwang"]))
+    named = [row for row in strange if "zugzwang" in json.dumps(row["tools"]).lower()]
+    assert len(named) > 50
+    for row in strange:
+        label(row)  # calls are of the tools, their values as the schemas have them
+        for call, said in zip(row["calls"], row["meta"]["said"], strict=True):
             for key, value in call["arguments"].items():
                 if isinstance(value, str) and "zugzwang" in value:
                     assert value in said[key]
