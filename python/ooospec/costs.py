@@ -66,6 +66,7 @@ class RoundClock:
         self.costs = costs
         self._num_rows: dict[int, int] = {}  # of the round under way, by request
         self._start = 0.0
+        self._timed: list[tuple[int, float]] = []  # rounds that the costs have not heard of
 
     def proposed(self, request_id: int, num_rows: int) -> None:
         """Hears of a request's rows in the next round."""
@@ -76,14 +77,22 @@ class RoundClock:
         self._num_rows[request_id] = num_rows
 
     def committed(self) -> None:
-        """Hears that the round is over, the first time behind it."""
-        num_rows = sum(self._num_rows.values())
-        if 0 < num_rows <= MAX_NODES:
-            self.costs.observe(num_rows, (time.perf_counter() - self._start) * 1e6)
-        self._num_rows.clear()
+        """Hears that the round is over, the first time behind it; settle() does the rest."""
+        if self._num_rows:
+            us = (time.perf_counter() - self._start) * 1e6
+            self._timed.append((sum(self._num_rows.values()), us))
+            self._num_rows.clear()
+
+    def settle(self) -> None:
+        """Lets the costs know of the rounds that are over; the next launch need not wait for it."""
+        timed, self._timed = self._timed, []
+        for num_rows, us in timed:
+            if num_rows <= MAX_NODES:
+                self.costs.observe(num_rows, us)
 
     def closed(self, request_id: int) -> None:
         """Hears that a request is over, whatever became of its last round."""
+        self.settle()
         self._num_rows.pop(request_id, None)
 
 

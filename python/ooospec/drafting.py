@@ -39,12 +39,11 @@ class RequestDrafter:
         """See Drafter.propose."""
         if self.router is not None:
             self.router.poll()
-        tree = self.drafter.propose(budget)
-        num_rows = len(tree)
-        if self.self_branches is not None:
-            self.self_branches.share(tree, budget)
-            num_rows = len(tree) + self.self_branches.num_rows
+        tree, branches = self.drafter.propose(budget), self.self_branches
+        if branches is not None:
+            branches.share(tree, budget)
         if self.clock is not None:
+            num_rows = len(tree) + (0 if branches is None else branches.num_rows)
             self.clock.proposed(self.request_id, num_rows)
         return tree
 
@@ -58,6 +57,8 @@ class RequestDrafter:
         """See Drafter.prepare; with the hints that have arrived."""
         if self.router is not None:
             self.router.poll()
+        if self.clock is not None:
+            self.clock.settle()
         self.drafter.prepare()
 
     @property

@@ -101,6 +101,17 @@ class Metrics:
         return [after.verify_start - before.verify_stop for before, after in pairs]
 
 
+class _Uncounted(NamedTuple):
+    """A round of which sources and metrics are to hear: no launch waits for them."""
+
+    rows: Rows
+    verdict: Verdict
+    num_taken: int
+    num_branch_rows: int
+    start: float
+    stop: float
+
+
 class Loop:
     """One admitted request: its sequence, its answer and its drafter."""
 
@@ -117,7 +128,7 @@ class Loop:
         self.backend = backend
         self.sequence = sequence
         self.output = output
-        self.metrics = Metrics()
+        self._metrics = Metrics()
         self._sources: list[int] = []
         self._chooser = chooser
         self._drafter = drafter
@@ -125,14 +136,20 @@ class Loop:
         self._max_nodes = max_nodes
         self._branches = branches
         if branches is not None:
-            self.metrics.branches = branches.ride
-        self._uncounted: tuple[Rows, list[int], int] | None = None
+            self._metrics.branches = branches.ride
+        self._uncounted: _Uncounted | None = None
 
     @property
     def sources(self) -> list[int]:
         """Who drafted each token of the answer."""
         self._count()
         return self._sources
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the request took so far."""
+        self._count()
+        return self._metrics
 
     def start(self, prompt_ids: Seq[int]) -> None:
         """Prefills what of the prompt is not cached and commits the first token of the answer."""
@@ -161,17 +178,28 @@ class Loop:
         self._sources = [TARGET]
 
     def _count_prefill(self, start: float) -> None:
-        self.metrics.prefill_start = self.metrics.prefill_start or start
-        self.metrics.prefill_seconds += time.perf_counter() - start
+        self._metrics.prefill_start = self._metrics.prefill_start or start
+        self._metrics.prefill_seconds += time.perf_counter() - start
 
     def step(self) -> None:
-        """Runs one round. Mutates: sequence, output, sources, metrics."""
+        """Runs one round alone. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
-        ask, *riders = self.ask(self._max_nodes, self.backend.num_sequences - 1)
+        riders: Seq[Ask] = ()
+        if self._branches is not None:
+            self._branches.max_riders = self.backend.num_sequences - 1
+        rows = self._propose(self._max_nodes)
+        if self._branches is not None:
+            riders = self._branches.riders()
         verdict = self.backend.verify(
-            *ask[:4], top8=ask.top8, meanwhile=self.meanwhile, riders=riders
+            self.sequence,
+            rows,
+            self._chooser,
+            len(self.output.token_ids),
+            top8=self._wants_top8 and rows.num_nodes > 0,
+            meanwhile=self.meanwhile,
+            riders=riders,
         )
-        self.take(ask, verdict, start)
+        self.take(rows, verdict, start)
 
     def ask(self, budget: int, max_riders: int) -> list[Ask]:
         """Returns what the next round is to verify, of the answer and of at most `max_riders`
@@ -184,35 +212,25 @@ class Loop:
         ask = Ask(self.sequence, rows, self._chooser, len(self.output.token_ids), top8)
         return [ask] if self._branches is None else [ask, *self._branches.riders()]
 
-    def take(self, ask: Ask, verdict: Verdict, start: float) -> None:
-        """Takes up what became of ask(). start: of the round, as in Round."""
-        rows, path = ask.rows, verdict.path
-        top8 = None if verdict.top8 is None else rows.spread(verdict.top8)
-        num_taken = self._commit(verdict.tokens, top8)
+    def take(self, rows: Rows, verdict: Verdict, start: float) -> None:
+        """Takes up what became of the answer's rows. start: of the round, as in Round."""
+        top8 = verdict.top8
+        num_taken = self._commit(verdict.tokens, None if top8 is None else rows.spread(top8))
         if verdict.compacted:
             self.sequence.keep_first(num_taken)
         else:
-            self.sequence.keep(path[:num_taken])
-        self._uncounted = rows, path, num_taken
+            self.sequence.keep(verdict.path[:num_taken])
         num_branch_rows = 0
         if self._branches is not None:
             num_branch_rows = self._branches.num_rows
             self._branches.take(verdict.riders)
+        stop = time.perf_counter()
+        if self._uncounted is not None:  # nobody called meanwhile()
+            self._count()
+        self._uncounted = _Uncounted(rows, verdict, num_taken, num_branch_rows, start, stop)
         if self.output.finish_reason is not None:
             self._count()
             self.close()
-        stop = time.perf_counter()
-        self.metrics.rounds.append(
-            Round(
-                start,
-                verdict.launched,
-                verdict.seen,
-                stop,
-                len(rows),
-                num_taken,
-                num_branch_rows,
-            )
-        )
 
     def close(self) -> None:
         """Ends what rides beside the answer. Safe to call twice."""
@@ -247,15 +265,19 @@ class Loop:
         """Takes the last round into sources and metrics."""
         if self._uncounted is None:
             return
-        (rows, path, num_taken), self._uncounted = self._uncounted, None
+        last, self._uncounted = self._uncounted, None
+        rows, verdict, num_taken = last.rows, last.verdict, last.num_taken
+        path, metrics = verdict.path, self._metrics
+        times = last.start, verdict.launched, verdict.seen, last.stop
+        metrics.rounds.append(Round(*times, len(rows), num_taken, last.num_branch_rows))
         self._sources += [*rows.core.sources_of(path[1:]), TARGET][:num_taken]
         taken = np.bincount(rows.sources[path[1 : num_taken + 1]])
         launched = np.bincount(rows.sources[1:], minlength=len(taken))
         for source in launched.nonzero()[0].tolist():
             num_accepted = int(taken[source]) if source < len(taken) else 0
             for counts, number in (
-                (self.metrics.accepted, num_accepted),
-                (self.metrics.rejected, int(launched[source]) - num_accepted),
+                (metrics.accepted, num_accepted),
+                (metrics.rejected, int(launched[source]) - num_accepted),
             ):
                 if number:
                     counts[source] = counts.get(source, 0) + number

@@ -108,7 +108,7 @@ class Run:
     @property
     def is_over(self) -> bool:
         """Whether the answer has come to its end."""
-        return self.has_begun and self.loop.output.finish_reason is not None
+        return self._loop is not None and self._loop.output.finish_reason is not None
 
     def admit(self) -> None:
         """Takes pages for prompt, answer and draft rows, cached ones of the tenant included.
@@ -244,4 +244,4 @@ def step_together(backend: Backend, runs: Seq[Run], budget: int) -> None:
         if isinstance(verdict, RuntimeError):
             run.error = verdict
         elif run.error is None:
-            run.attempt(run.loop.take, asks[0], verdict._replace(riders=own), start)
+            run.attempt(run.loop.take, asks[0].rows, verdict._replace(riders=own), start)
