@@ -169,12 +169,12 @@ void bind_draft(py::module_& module) {
       .def("propose", &Drafter::propose, py::arg("budget"),
            py::return_value_policy::reference_internal)
       .def(
-          "commit", [](Drafter& drafter, const Tokens& tokens) { drafter.commit(tokens); },
-          py::arg("tokens"))
-      .def(
-          "observe_successors",
-          [](Drafter& drafter, const Rows& top8) { drafter.observe_successors(view(top8)); },
-          py::arg("top8"))
+          "commit",
+          [](Drafter& drafter, const Tokens& tokens, const std::optional<Rows>& top8) {
+            if (top8) drafter.observe_successors(view(*top8));
+            drafter.commit(tokens);
+          },
+          py::arg("tokens"), py::arg("top8") = py::none())
       .def("prepare", &Drafter::prepare)
       .def("finish", &Drafter::finish)
       .def_property_readonly("head",

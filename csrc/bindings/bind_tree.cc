@@ -197,10 +197,11 @@ void bind_launch_rows(py::module_& module) {
       .def(
           "add_draft",
           [](ArrayRows& self, const DraftRows& rows, const std::vector<LaunchRows::Run>& runs,
-             int length, int index, const RowChoice& choice) {
+             int length, int index, const RowChoice& choice, bool anew) {
+            if (anew) self.rows().begin();
             return self.rows().add_draft(rows, runs, length, index, choice);
           },
-          "rows"_a, "runs"_a, "length"_a, "index"_a, "choice"_a)
+          "rows"_a, "runs"_a, "length"_a, "index"_a, "choice"_a, "anew"_a = false)
       .def_property_readonly("num_sequences",
                              [](ArrayRows& self) { return self.rows().num_sequences(); });
 }

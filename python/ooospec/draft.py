@@ -173,7 +173,13 @@ class Drafter:
 
         Valid until the next call. Raises whatever a source from outside raises.
         """
-        for number, source in enumerate(self.sources if budget > 1 else ()):
+        if self.sources and budget > 1:
+            self._ask_sources(budget)
+        return self.core.propose(budget)
+
+    def _ask_sources(self, budget: int) -> None:
+        """Adds what sources from outside draft."""
+        for number, source in enumerate(self.sources):
             for path in source.propose(SourceState(self.prompt, self.answer), budget - 1):
                 tokens = list(path.tokens)
                 if len(tokens) >= budget and not self._cut_noted:
@@ -185,7 +191,6 @@ class Drafter:
                         budget - 1,
                     )
                 self.core.add_path(number, tokens[: budget - 1], path.probability)
-        return self.core.propose(budget)
 
     def commit(self, tokens: Sequence[int], top8: npt.NDArray[np.int32] | None = None) -> None:
         """Takes up the committed tokens. Raises IndexError for ids outside the vocabulary.
@@ -193,9 +198,7 @@ class Drafter:
         top8: int32[nodes of the last tree, 8], the target's likeliest ids after each node, best
             first; -1 for nodes that it did not run.
         """
-        if top8 is not None and self.wants_top8:
-            self.core.observe_successors(top8)
-        self.core.commit(tokens)
+        self.core.commit(tokens, top8)
         self.answer.extend(tokens)
         for source in self.sources:
             source.commit(tokens)

@@ -195,7 +195,9 @@ class Engine:
                 runs[0].loop.step()
             else:
                 step_together(self.backend, runs, self.config.max_nodes // len(runs))
-            for run in runs if self.config.shadow else ():
+            if not self.config.shadow:
+                return
+            for run in runs:
                 committed = run.request.prompt_ids + run.loop.output.token_ids[:-1]
                 check_shadow(self.backend, run.sequence, committed)
 

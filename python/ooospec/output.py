@@ -70,11 +70,12 @@ class Output:
 
     def add(self, tokens: Seq[int]) -> int:
         """Appends `tokens` up to where the answer ends; returns how many were taken."""
-        goes_on = len(tokens) < self.num_left and self._eos_ids.isdisjoint(tokens)
-        if goes_on and not self._params.stop:  # all of them, at once
-            self.token_ids += tokens
+        count = len(tokens)
+        goes_on = len(self.token_ids) + count < self._max_tokens and not self._params.stop
+        if goes_on and self.finish_reason is None and self._eos_ids.isdisjoint(tokens):
+            self.token_ids += tokens  # all of them, at once
             self._undecoded += tokens
-            return len(tokens)
+            return count
         for count, token in enumerate(tokens):
             if self.finish_reason is not None:
                 return count

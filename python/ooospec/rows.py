@@ -36,10 +36,12 @@ class Rows:
     nodes: int32[n], index of each row in its tree of num_nodes; that is 0 where nobody drafted.
     """
 
-    __slots__ = ("core",)
+    __slots__ = ("_num_rows", "core", "num_nodes")
 
     def __init__(self, core: _C.DraftRows) -> None:
         self.core = core
+        self._num_rows = len(core)
+        self.num_nodes: int = core.num_nodes
 
     @classmethod
     def root(cls, token: int) -> Rows:
@@ -110,7 +112,7 @@ class Rows:
         return cls.of(tokens, parents, depths, sources, masks, nodes, len(tree_tokens))
 
     def __len__(self) -> int:
-        return len(self.core)
+        return self._num_rows
 
     @property
     def tokens(self) -> npt.NDArray[np.int32]:
@@ -135,10 +137,6 @@ class Rows:
     @property
     def nodes(self) -> npt.NDArray[np.int32]:
         return self.core.nodes
-
-    @property
-    def num_nodes(self) -> int:
-        return self.core.num_nodes
 
     def mask(self) -> torch.Tensor | None:
         """Returns bool[n, n] of `masks`; None for the root alone."""

@@ -82,6 +82,7 @@ class Launch:
             (num_sequences, num_pages), dtype=torch.int32, pin_memory=on_gpu
         )
         self.page_table = torch.zeros_like(self._host_table, device=device)
+        self._num_sequences = 0
         self._bound: list[tuple[list[int], int] | None] = [None] * num_sequences
         self._last_row = host.pop("last_row")
         unsigned = {name: host[name].view(np.uint64) for name in ("mask", "key")}
@@ -92,6 +93,7 @@ class Launch:
     def begin(self) -> None:
         """Forgets the rows of the last launch."""
         self._rows.begin()
+        self._num_sequences = 0
 
     def add(
         self,
@@ -110,20 +112,26 @@ class Launch:
         Raises ValueError if rows or sequences are too many.
         """
         length = sequence.length if length is None else length
-        index, count = self._rows.num_sequences, len(tokens)
+        count = len(tokens)
         runs = sequence.runs(length, length + count)
         first = self._rows.add(tokens, positions, parents, masks, runs, length)
-        self._bind(index, sequence.pages)
+        self._bind(sequence.pages)
         return range(first, first + count)
 
-    def add_draft(self, sequence: Sequence, rows: Rows, chooser: Chooser, place: int) -> int:
+    def add_draft(
+        self, sequence: Sequence, rows: Rows, chooser: Chooser, place: int, *, anew: bool = False
+    ) -> int:
         """Adds a draft behind a sequence; returns the first of its rows. What comes after its root
         has place `place` of the answer. Raises ValueError likewise.
+
+        anew: as begin() does, forgets the rows of the last launch before.
         """
-        length, index = sequence.length, self._rows.num_sequences
+        length = sequence.length
         runs = sequence.runs(length, length + len(rows))
-        first: int = self._rows.add_draft(rows.core, runs, length, place, chooser.core)
-        self._bind(index, sequence.pages)
+        if anew:
+            self._num_sequences = 0
+        first: int = self._rows.add_draft(rows.core, runs, length, place, chooser.core, anew)
+        self._bind(sequence.pages)
         return first
 
     def set_last_row(self, row: int) -> None:
@@ -134,8 +142,10 @@ class Launch:
         """Sends what add() wrote to the device; part of a round's graph."""
         self._device.copy_(self._host, non_blocking=True)
 
-    def _bind(self, index: int, pages: list[int]) -> None:
-        """Sends the page table of a sequence if it is not there yet."""
+    def _bind(self, pages: list[int]) -> None:
+        """Sends the page table of the sequence added last if it is not there yet."""
+        index = self._num_sequences
+        self._num_sequences += 1
         bound = self._bound[index]
         if bound is not None and bound[0] is pages and bound[1] == len(pages):
             return

@@ -89,10 +89,12 @@ class LaunchBackend:
         dtype = str(self.dtype).removeprefix("torch.")
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
         self._programs: weakref.WeakKeyDictionary[PagePool, _Programs] = weakref.WeakKeyDictionary()
+        self._latest: _Programs | None = None  # that ran
 
     def close(self) -> None:
         """Gives the graphs back. Safe to call twice."""
         self._programs.clear()
+        self._latest = None
 
     def new_pool(self, num_tokens: int) -> PagePool:
         """Returns a KV cache with room for `num_tokens` tokens."""
@@ -153,8 +155,7 @@ class LaunchBackend:
     ) -> Verdict:
         """Runs one round; see Backend.verify."""
         programs = self._of(sequence.pool)
-        programs.launch.begin()
-        programs.launch.add_draft(sequence, rows, chooser, index)
+        programs.launch.add_draft(sequence, rows, chooser, index, anew=True)
         for rider in riders:
             programs.launch.add_draft(*rider[:4])
         program = programs.greedy if chooser.params.temperature == 0 else programs.sampled
@@ -262,10 +263,13 @@ class LaunchBackend:
 
     def _of(self, pool: PagePool) -> _Programs:
         """Returns the programs that read and write `pool`, made on first use."""
+        if self._latest is not None and self._latest.launch.pool is pool:
+            return self._latest
         programs = self._programs.get(pool)
         if programs is None:
             with torch.inference_mode(False):  # verify() writes to its buffers outside of that
                 programs = self._programs[pool] = _Programs(self, pool)
+        self._latest = programs
         return programs
 
 
