@@ -93,7 +93,7 @@ void bind_draft(py::module_& module) {
           "learn_answer",
           [](DraftMemory& memory, const Tokens& tokens) { memory.learn_answer(tokens); },
           py::arg("tokens"))
-      .def_property_readonly("styles", &DraftMemory::styles)
+      .def_property_readonly("styles", [](const DraftMemory& memory) { return memory.styles(); })
       .def_property_readonly("bytes", &DraftMemory::bytes);
 
   py::class_<SlotBranch> branch(module, "SlotBranch");

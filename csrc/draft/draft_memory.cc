@@ -2,21 +2,30 @@
 #include "draft/draft_memory.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace ooospec {
 
 DraftMemory::DraftMemory(int vocab_size, std::size_t max_bytes, std::vector<StyleGuess> styles)
-    : index_(max_bytes), recycler_(vocab_size), styles_(std::move(styles)) {}
+    : index_(max_bytes), recycler_(vocab_size), styles_{std::move(styles), 0} {}
 
 void DraftMemory::learn_answer(std::span<const TokenId> tokens) {
   const std::lock_guard lock(mutex_);
   index_.append(tokens);
 }
 
-void DraftMemory::learn_style(const CallStyle& style) {
+// A bucket holds lengths up to twice the least of it.
+std::size_t DraftMemory::length_bucket(std::size_t request_bytes) {
+  return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(request_bytes)),
+                               kNumLengths - 1);
+}
+
+void DraftMemory::learn_style(const CallStyle& style, std::size_t request_bytes) {
   const std::lock_guard lock(mutex_);
-  learn(styles_, style, num_styled_++);
+  Styles& alike = styles_by_length_[length_bucket(request_bytes)];
+  if (alike.guesses.empty()) alike.guesses = styles_.guesses;
+  for (Styles* styles : {&alike, &styles_}) learn(styles->guesses, style, styles->num_answers++);
 }
 
 void DraftMemory::learn_keys(std::span<const Call> calls, const ToolSet& tools,
@@ -39,7 +48,13 @@ void DraftMemory::learn_successors(std::span<const TokenId> tokens, std::span<co
 
 std::vector<StyleGuess> DraftMemory::styles() const {
   const std::lock_guard lock(mutex_);
-  return styles_;
+  return styles_.guesses;
+}
+
+std::vector<StyleGuess> DraftMemory::styles(std::size_t request_bytes) const {
+  const std::lock_guard lock(mutex_);
+  const Styles& alike = styles_by_length_[length_bucket(request_bytes)];
+  return alike.guesses.empty() ? styles_.guesses : alike.guesses;
 }
 
 KeyHabits DraftMemory::habits() const {

@@ -3,6 +3,7 @@
 // What drafting has learnt about one target and outlives a request.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <mutex>
 #include <span>
@@ -29,8 +30,8 @@ class DraftMemory {
   // Takes up a finished answer.
   void learn_answer(std::span<const TokenId> tokens);
 
-  // Takes up the style in which an answer's calls were written.
-  void learn_style(const CallStyle& style);
+  // Takes up the style in which an answer's calls were written, to a request of so many bytes.
+  void learn_style(const CallStyle& style, std::size_t request_bytes);
 
   // Takes up the target's successors of tokens: TokenId[tokens, TokenRecycler::kMaxSuccessors],
   // likeliest first, -1 behind the last.
@@ -39,8 +40,12 @@ class DraftMemory {
   // Takes up which parameters an answer's calls have. slots: what hints said of them.
   void learn_keys(std::span<const Call> calls, const ToolSet& tools, std::span<const Slots> slots);
 
-  // Returns what was learnt of styles, likeliest first, of keys, and of acceptance.
+  // Returns what was learnt of styles, likeliest first: of all answers, and of those to requests of
+  // about that length (a target with two styles may write the calls of long dialogues in one line).
   std::vector<StyleGuess> styles() const;
+  std::vector<StyleGuess> styles(std::size_t request_bytes) const;
+
+  // Returns what was learnt of keys and of acceptance.
   KeyHabits habits() const;
   Calibration calibration() const;
 
@@ -57,11 +62,20 @@ class DraftMemory {
   std::size_t bytes() const;
 
  private:
+  static constexpr std::size_t kNumLengths = 17;  // of requests: bits of the number of bytes
+
+  // Styles, and the number of answers that they were learnt from.
+  struct Styles {
+    std::vector<StyleGuess> guesses;
+    std::size_t num_answers = 0;
+  };
+  static std::size_t length_bucket(std::size_t request_bytes);
+
   mutable std::mutex mutex_;
   SuffixIndex index_;
   TokenRecycler recycler_;
-  std::vector<StyleGuess> styles_;
-  std::size_t num_styled_ = 0;  // answers whose style was learnt
+  Styles styles_;
+  std::array<Styles, kNumLengths> styles_by_length_;  // no guesses: as styles_
   KeyHabits habits_;
   Calibration calibration_;
 };

@@ -121,6 +121,8 @@ void Drafter::begin(std::span<const TokenId> prompt, std::size_t num_opening) {
 }
 
 void Drafter::read_request(std::string_view text) {
+  request_bytes_ = text.size();
+  styles_ = memory_->styles(request_bytes_);
   if (!options_.span || !options_.schema || tools_->size() == 0) return;
   spans_ = std::make_shared<RequestSpans>(tools_, text);
   writer_->set_spans(spans_.get());
@@ -588,7 +590,7 @@ void Drafter::finish() {
   memory_->set_calibration(calibration_);
   if (options_.retrieval && options_.learn && !answer_.empty()) memory_->learn_answer(answer_);
   if (reader_.calls().empty()) return;
-  memory_->learn_style(reader_.style());
+  memory_->learn_style(reader_.style(), request_bytes_);
   memory_->learn_keys(reader_.calls(), *tools_, slots_);
 }
 

@@ -56,7 +56,8 @@ class Drafter {
   // shorter than that, std::out_of_range for ids of the opening outside the vocabulary.
   void begin(std::span<const TokenId> prompt, std::size_t num_opening = 0);
 
-  // Sets the text of the request, in which values may stand: what the user said, oldest first.
+  // Sets the text of the request, in which values may stand: what the user said, oldest first. Its
+  // length tells which of its styles the target is likely to write in.
   void read_request(std::string_view text);
 
   // Takes up what the sidecar said of one slot: tool and parameter are numbers in the ToolSet, text
@@ -195,6 +196,7 @@ class Drafter {
   std::shared_ptr<CallWriter> writer_;  // shared with branches
   bool one_value_ = false;              // of a branch: it ends with the value
   std::optional<Fork> fork_;            // of the latest call
+  std::size_t request_bytes_ = 0;
   std::vector<StyleGuess> styles_;
   std::vector<Slots> slots_;
   Calibration calibration_;

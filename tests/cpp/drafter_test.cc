@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draft/drafter.h"
 
+#include <algorithm>
 #include <string>
 
 #include "cpp/check.h"
@@ -218,6 +219,36 @@ TEST(optional_parameters_are_drafted_once_the_target_writes_them) {
     for (int k = 0; k < 6; ++k) drafts_y();
     EXPECT(drafts_y());
   }
+}
+
+// A target may write the calls of long dialogues in another style than those of short ones.
+TEST(the_length_of_a_request_tells_its_style) {
+  const std::string kSpread =
+      "<tool_call>\n{\n  \"name\": \"add\",\n  \"arguments\": {\n    \"x\": 12\n  "
+      "}\n}\n</tool_call>";
+  const std::string brief = "add 12", lengthy(2000, 'z');
+  const Case one(hints_only());
+  const auto begins = [&](const std::string& request, std::string_view answer) {
+    Drafter drafter(byte_vocab(), ToolSet::parse(kTools), one.memory, {encode}, hints_only());
+    drafter.begin(std::vector<TokenId>{'?'});
+    drafter.read_request(request);
+    offer_call(drafter);
+    drafter.propose(64);
+    const std::vector<TokenId> expected = with_end(answer);
+    const bool found = std::ranges::equal(drafter.main_path(), expected);
+    replay(drafter, expected);
+    return found;
+  };
+  for (int k = 0; k < 4; ++k) {
+    begins(brief, kSpread);
+    begins(lengthy, kAnswer);
+  }
+  EXPECT(begins(brief, kSpread));
+  EXPECT(begins(lengthy, kAnswer));
+  EXPECT(begins("add 14", kSpread));  // of the same length
+  const auto of_all = one.memory->styles();
+  const auto of_unseen = one.memory->styles(100000);
+  EXPECT(of_all.size() == of_unseen.size() && of_all[0].style == of_unseen[0].style);
 }
 
 TEST(a_bad_token_is_refused_before_anything_is_taken_up) {
