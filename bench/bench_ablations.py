@@ -2,10 +2,10 @@
 """What each part of `ooo` is worth, by replay on one shape: one thing changed at a time.
 
 Accuracy and delay of hints, waiting for them against polling, one lane against a parallel wave,
-function or values only, slots as they end against one last hint, no sidecar but spans, the size of
-trees; then how cost grows with context, tools and earlier calls; and the tokens a round that a
-drafter of some cost needs to equal `ooo`. Hints of an untrained sidecar, or of tools that it has
-seen, are another --hints. Not here: two processes, published figures of learned heads.
+function or values only, slots as they end against one last hint, a sidecar in a process of its own
+on the same device, no sidecar but spans, the size of trees; then how cost grows with context, tools
+and earlier calls; and the tokens a round that a drafter of some cost needs to equal `ooo`. Hints of
+an untrained sidecar, or of tools that it has seen, are another --hints.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import copy
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from _requests import earlier_answers, with_others
 from ooospec import CallStyle
 from ooospec.bench.ablations import FUNCTION, VALUE, ChangedSidecar, less_accurate, only
 from ooospec.bench.records import Record
-from ooospec.bench.replayed import CAPTION, ReplaySubjects
+from ooospec.bench.replayed import APART, CAPTION, ReplaySubjects, place
 from ooospec.bench.run import BenchConfig
 from ooospec.bench.shapes import SHAPES
 from ooospec.bench.summary import summarise
@@ -70,6 +71,8 @@ class Bench:
             cost_model=not self.args.smoke,
             max_nodes=max_nodes,
         )
+        if APART in methods:
+            config = replace(config, split_device=place(config)[0])
         shape, small = SHAPES[self.args.shape], SHAPES[self.args.sidecar_shape]
         some = self.rows if rows is None else rows
         subjects = ReplaySubjects(
@@ -125,6 +128,7 @@ def bench_hints(bench: Bench) -> None:
         bench.run(case, change_sidecar=change)
     if not bench.args.smoke:
         bench.run("waits for the hint", waits=True)
+        bench.run("two processes", methods=("ar", APART))
         bench.run("slots one after another", num_lanes=1)
         for nodes in NODES:
             bench.run(f"trees of {nodes} nodes", max_nodes=nodes)
