@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -128,8 +129,19 @@ class Drafter:
     def __post_init__(self) -> None:
         if len(self.sources) > MAX_SOURCES:
             raise ValueError(f"sources: expected at most {MAX_SOURCES}, got {len(self.sources)}")
+        if not len(self.prompt):
+            raise ValueError("prompt: expected at least one token, got none")
+        request = SourceRequest(self.prompt, self.messages, self.tools, self.text.tokenizer)
+        for source in self.sources:
+            source.begin(request)
+
+    @cached_property
+    def core(self) -> _C.Drafter:
+        """What drafts. It is made when it is first asked for, in the engine while the prompt's last
+        chunk runs: reading prompt, request and schemas takes some tenths of a millisecond.
+        """
         method = self.method
-        self.core = _C.Drafter(
+        core = _C.Drafter(
             self.text.vocab,
             tool_set(self.tools),
             self.memory or new_memory(self.text),
@@ -147,14 +159,12 @@ class Drafter:
             thinking=self.thinking,
             end_token=self.text.end_token,
         )
-        self.core.begin(self.prompt, self.num_opening)
+        core.begin(self.prompt, self.num_opening)
         if method.span:
-            self.core.read_request(request_text(self.messages))
+            core.read_request(request_text(self.messages))
         if self.costs_us is not None:
-            self.core.set_costs(list(self.costs_us))
-        request = SourceRequest(self.prompt, self.messages, self.tools, self.text.tokenizer)
-        for source in self.sources:
-            source.begin(request)
+            core.set_costs(list(self.costs_us))
+        return core
 
     def offer_hint(self, record: _C.HintRecord) -> bool:
         """Takes up a record of the hint ring. Returns False for one that says nothing usable."""
