@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from _requests import FILES, read_requests, spread
+from ooospec.hashes import requests_hash
 
 Row = dict[str, Any]
 Files = dict[str, list[Row]]
 FULL = ("Qwen3-8B", "Llama-3.1-8B")  # shapes that answer all requests
 SAMPLE = 30  # of each file, for the others
+_OF_OUTPUT = ("work", "save", "json", "shapes", "seconds")
 BROUGHT = ("train_bfcl", "train_glaive")  # files with rows of several calls, and of none
 
 
@@ -77,6 +79,13 @@ def with_records(files: Files, *records: Path | None) -> Files:
     return {
         file: [row | known.get(str(row["id"]), {}) for row in rows] for file, rows in files.items()
     }
+
+
+def settings_of(args: Any, **more: Any) -> dict[str, Any]:
+    """Returns the options of a run that decide what its records are, for a run that goes on."""
+    told = {key: value for key, value in vars(args).items() if key not in _OF_OUTPUT}
+    read = {key: requests_hash(told[key]) for key in ("answers", "hints") if told.get(key)}
+    return json.loads(json.dumps(told | read | more, default=str))  # type: ignore[no-any-return]
 
 
 def _num_arguments(row: Row) -> int:

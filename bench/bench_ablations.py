@@ -15,7 +15,6 @@ import copy
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +64,14 @@ class Bench:
 
         num_earlier: calls that `ooo` has learnt before. how: of ReplaySubjects.
         """
+        own = place(BenchConfig(("ar",), device=self.args.device))[0]
         config = BenchConfig(
             methods,
-            device=self.args.device,
+            device=own,
+            split_device=own if APART in methods else None,
             cost_model=not self.args.smoke,
             max_nodes=max_nodes,
         )
-        if APART in methods:
-            config = replace(config, split_device=place(config)[0])
         shape, small = SHAPES[self.args.shape], SHAPES[self.args.sidecar_shape]
         some = self.rows if rows is None else rows
         subjects = ReplaySubjects(

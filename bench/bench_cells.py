@@ -18,7 +18,16 @@ from typing import Any
 
 import transformers
 
-from _cells import FULL, SAMPLE, Files, other_files, paper_files, sampled, unrolled_files
+from _cells import (
+    FULL,
+    SAMPLE,
+    Files,
+    other_files,
+    paper_files,
+    sampled,
+    settings_of,
+    unrolled_files,
+)
 from _cells import with_records as recorded
 from _harness import Report, parse_args
 from ooospec.bench.records import Record, RecordFile
@@ -51,7 +60,8 @@ def run_shape(args: Any, shape: str, files: Files, warm: bool, folder: Path) -> 
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.tokenizer)
     small = SHAPES[args.sidecar_shape], tokenizer
-    kept = RecordFile(folder / f"{shape}-{warm}.jsonl", {"shape": shape, "warm": warm})
+    settings = settings_of(args, shape=shape, warm=warm)
+    kept = RecordFile(folder / f"{shape}-{warm}.jsonl", settings)
     said: list[str] = []
     how: Any = {"tokenizer": tokenizer, "sidecar": small, "seed": args.seed, "say": said.append}
     for records in run_replay([SHAPES[shape]], files, config, kept, **how):

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import transformers
 
-from _cells import SAMPLE, Files, Row, paper_files, stratified
+from _cells import SAMPLE, Files, Row, paper_files, settings_of, stratified
 from _cells import with_records as recorded
 from _harness import Report, parse_args
 from bench_cells import add_cell, add_means
@@ -53,7 +53,7 @@ def bench_shapes(report: Report, args: Any, files: Files, folder: Path) -> int:
         config = BenchConfig(
             METHODS, device=args.device, split_device=args.split_device, cost_model=not args.smoke
         )
-        kept, said = RecordFile(folder / f"{name}.jsonl", {"shape": name}), []
+        kept, said = RecordFile(folder / f"{name}.jsonl", settings_of(args, shape=name)), []
         how: Any = {"tokenizer": tokenizer, "sidecar": (SHAPES[args.sidecar_shape], tokenizer)}
         for records in run_replay(
             [SHAPES[name]], files, config, kept, seed=args.seed, say=said.append, **how
@@ -70,8 +70,8 @@ def bench_shapes(report: Report, args: Any, files: Files, folder: Path) -> int:
             add_cell(report, cell, "cold prefix")
         add_means(report, cells, kept.records, name)
         for one in wave_figures(kept.records):
-            for metric, value in list(asdict(one).items())[3:]:
-                if value is not None:
+            for metric, value in asdict(one).items():
+                if metric not in ("target", "file", "method") and value is not None:
                     report.add(f"{name}, {one.file}, {one.method}, waves", metric, value, "")
     return unequal
 
@@ -173,8 +173,8 @@ def bench_shared(report: Report, args: Any, rows: Sequence[Row]) -> int:
             hear(one)
         case, rates, unequal = f"{shared.shape}, one sidecar", {}, 0
         groups = {
-            "a target on the other GPU": targets[:1],
-            "a target on the sidecar's GPU": targets[1:],
+            "a target on the first GPU": targets[:1],
+            "a target on the second GPU": targets[1:],
             "two targets, one a GPU": targets,
         }
         for name, group in groups.items():

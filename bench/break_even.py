@@ -18,7 +18,7 @@ from tables import ROOT, Rows
 
 SHAPE = "Qwen3-8B"
 COSTS_MS = np.linspace(0, 8, 81)
-# Of their abstracts: over their own plain decoding, at best, on chat, code and mathematics.
+# As their authors say: over their own plain decoding, at best, on chat, code and mathematics.
 PUBLISHED = {
     "EAGLE-3 (arXiv 2503.01840)": 6.5,
     "DFlash on Qwen3-8B (z-lab.ai/projects/dflash)": 6.17,

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,15 @@ def test_only_what_the_core_cannot_do_is_asked() -> None:
     fast("Zürich")
     fast("ab" * 100)
     assert asked == ["Zürich", "ab" * 100]
+
+
+def test_a_table_that_the_core_serves_goes_when_nobody_has_it() -> None:
+    table = TokenTable(trained(r"\p{N}"))
+    table.drafting_encoders(_C.Vocab(table.pieces))
+    gone = weakref.ref(table)
+    del table
+    gc.collect()
+    assert gone() is None
 
 
 def test_words_cut_in_another_way_are_left_to_the_tokenizer() -> None:

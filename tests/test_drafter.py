@@ -429,6 +429,22 @@ def test_a_miss_inside_a_value_shortens_nothing_behind_it() -> None:
     assert len(late) <= -(-(len(ids) - behind) // 64)
 
 
+def test_a_drafter_that_nobody_asked_ends_without_being_made() -> None:
+    """As that of a request that ends while its prompt is read; its sources are closed."""
+
+    class Closing(Recorded):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    source = Closing()
+    drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1], sources=[source])
+    drafter.finish()
+    assert "core" not in vars(drafter)
+    assert source.closed
+
+
 def test_ids_outside_the_vocabulary_are_refused() -> None:
     drafter = Drafter(byte_text(), TOOLS, METHODS["ooo"], [1])
     for bad in ([257], [-1], [65, 257]):

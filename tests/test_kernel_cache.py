@@ -76,3 +76,26 @@ def test_what_a_cache_that_cannot_be_written_holds_is_found(
     assert {"0", "1", "2"} <= set(os.listdir(own))
     assert os.environ["TRITON_CACHE_DIR"] == str(own)
     assert "/proc/self/fd cannot be written" in caplog.text
+
+
+def test_a_kernel_that_is_half_there_can_be_compiled(
+    triton_cache: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is this process's own, with what there is of it."""
+    from ooospec.triton_kernels import cache
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "shared" / "hash").mkdir(parents=True)
+    (tmp_path / "shared" / "hash" / "kernel.ttir").write_text("known")
+
+    def refuse(**how: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cache.tempfile, "TemporaryFile", refuse)
+    triton_cache.dir = str(tmp_path / "shared")
+    cache.ensure_writable()
+    own = Path(triton_cache.dir) / "hash"
+    assert (own / "kernel.ttir").read_text() == "known"
+    (own / "kernel.cubin").write_text("new")
+    assert not (tmp_path / "shared" / "hash" / "kernel.cubin").exists()

@@ -181,12 +181,17 @@ def test_without_a_network_a_hub_id_is_one_error_at_once(
         closed.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
         ask_at(endpoint, monkeypatch)
-        for load in (load_backend, load_tokenizer, lambda name: announce("model", name, Console())):
+        loaders = {
+            load_backend: "config.json",
+            load_tokenizer: "tokenizer_config.json",
+            lambda name: announce("model", name, Console()): "config.json",
+        }
+        for load, file in loaders.items():
             with pytest.raises(ModelNotFound) as e:
                 load("some/name")
             assert str(e.value).startswith(
                 "model: expected a folder or hub id of a model, got 'some/name': no such folder, "
-                f"and of {endpoint}/some/name/resolve/main/config.json: "
+                f"and of {endpoint}/some/name/resolve/main/{file}: "
             )
             assert "HF_HUB_ETAG_TIMEOUT, 10 seconds" in str(e.value)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

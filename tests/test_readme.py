@@ -93,6 +93,8 @@ NUMBERS = [
         "rate",
         "make {:.2f} x the tokens of one",
     ),
+    ("methods_rounds", "ooo+self", "rate", "({:.1f} tokens a round against"),
+    ("methods_rounds", "ooo", "rate", "against {:.1f}). Both"),
     ("methods_time", "perfect hints, decoding, wall", "p50", "hints {:.2f} x plain decoding"),
     ("methods_time", "perfect hints, in total, wall", "p50", "{:.2f} x from request to last token"),
     ("methods_time", "sidecar dead, in total, wall", "p50", "no sidecar {:.2f} x"),

@@ -16,7 +16,7 @@ import torch
 from ooospec import HintKind, ops
 from ooospec.bench.records import Record
 from ooospec.bench.replayed import APART, ReplaySubjects, open_apart
-from ooospec.bench.run import BenchConfig, hint_ages
+from ooospec.bench.run import BenchConfig, hint_ages, method_of
 from ooospec.bench.shapes import SHAPES
 from ooospec.bench.waves import wave_figures
 from ooospec.cli.main import run
@@ -89,7 +89,7 @@ def test_a_process_that_cannot_load_is_one_sentence() -> None:
         open_apart(model, tiny_tokenizer(), device="cuda:77")
 
 
-def test_the_command_names_the_method_and_shows_its_waves(
+def test_the_command_has_a_method_for_the_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["bench", "--smoke", "--no-cost-model", "--split-device", "cpu", "--json"]
@@ -98,13 +98,21 @@ def test_the_command_names_the_method_and_shows_its_waves(
     known = json.loads(capsys.readouterr().out)
     assert {cell["method"] for cell in known["cells"]} == {"ar", "ooo", "ooo, split"}
     assert all(cell["num_equal"] == 2 for cell in known["cells"])
-    assert {wave["method"] for wave in known["waves"]} <= {"ooo", "ooo, split"}
     nobody = ["bench", "--target", "none", "--split-device", "cpu", "--out", str(tmp_path / "no")]
     assert run(nobody) == 2
     assert "--split-device: expected a --sidecar that runs there" in capsys.readouterr().err
+    wrong = "--split-device: expected one with a method such as 'ooo, split', and only then, got"
     alone = ["bench", "--smoke", "--method", "ooo, split", "--out", str(tmp_path / "alone")]
     assert run(alone) == 2
-    assert "--method: expected some of" in capsys.readouterr().err
+    assert f"{wrong} None with ar, ooo, split" in capsys.readouterr().err
+    unused = ["bench", "--smoke", "--split-device", "cpu", "--method", "span"]
+    assert run([*unused, "--out", str(tmp_path / "unused")]) == 2
+    assert f"{wrong} cpu with ar, span" in capsys.readouterr().err
+
+
+def test_a_split_method_is_what_it_is_called() -> None:
+    assert method_of("ooo+self, split") == method_of("ooo+self") == "ooo+self"
+    assert method_of("ooo, mine, split") == method_of("ooo, split") == "ooo"
 
 
 def record(method: str, **how: Any) -> Record:

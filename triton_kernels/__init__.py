@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton kernels, one op a file; import them as `ooospec.triton_kernels`."""
 
-import contextlib
 import os
 
 
@@ -27,7 +26,11 @@ def _mend_interpreter():
     interpreter.InterpreterBuilder.create_dot = create_dot
 
 
-with contextlib.suppress(ImportError):  # without Triton there is nothing to interpret or compile
+try:
+    import triton  # noqa: F401
+except ImportError:
+    pass  # there is nothing to interpret or compile
+else:
     if os.environ.get("TRITON_INTERPRET") == "1":
         _mend_interpreter()
     else:

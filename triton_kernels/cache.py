@@ -30,7 +30,12 @@ def ensure_writable():
     atexit.register(_remove, own, os.getpid())
     if folder.is_dir() and os.access(folder, os.R_OK):
         for entry in folder.iterdir():
-            (own / entry.name).symlink_to(entry)
+            if not entry.is_dir():
+                (own / entry.name).symlink_to(entry)
+                continue
+            (own / entry.name).mkdir()  # ours: a kernel that is only half there is compiled again
+            for file in entry.iterdir():
+                (own / entry.name / file.name).symlink_to(file)
     knobs.cache.dir = str(own)
     logger.warning(
         "Triton's cache %s cannot be written (%s): kernels are compiled into %s, anew in each "

@@ -2,9 +2,11 @@
 #include "call/schema_links.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 namespace ooospec {
@@ -12,6 +14,12 @@ namespace ooospec {
 namespace {
 
 constexpr std::size_t kMaxSchemas = 32;  // met on the way to one value
+
+// What a schema says besides a link is lost with those who follow it.
+constexpr std::array<std::string_view, 12> kOwnWords = {
+    "properties", "enum", "const",       "items",       "not",           "if",
+    "then",       "else", "prefixItems", "$dynamicRef", "$recursiveRef", "dependentSchemas",
+};
 
 // Part of a JSON pointer in the fragment of a URI: %41 is A, ~1 is a slash, ~0 is ~.
 std::string unescaped(std::string_view part) {
@@ -69,7 +77,7 @@ std::vector<int> SchemaLinks::behind(int schema, int root, bool with_alternative
   for (std::uint32_t i = static_cast<std::uint32_t>(schema) + 1; i < doc_.node(schema).next;) {
     const std::string_view key = doc_.text(static_cast<int>(i));
     const int value = static_cast<int>(i) + 1;
-    if (key == "properties") return {};
+    if (std::ranges::find(kOwnWords, key) != kOwnWords.end()) return {};
     const bool any_of = key == "anyOf" || key == "oneOf";
     if (key == "$ref") reference = value;
     if (any_of) alternatives = value;

@@ -110,6 +110,8 @@ class Drafter:
     sources: sources from outside, at most 9.
     num_opening: so many tokens at the end of the prompt are what the answer is made to begin with.
     thinking: the answer begins inside <think>.
+    Raises ValueError for an empty prompt, too many sources, or tools that are none; ids outside the
+    vocabulary, and an opening longer than the prompt, show at the first use.
     """
 
     text: TargetText
@@ -131,6 +133,7 @@ class Drafter:
             raise ValueError(f"sources: expected at most {MAX_SOURCES}, got {len(self.sources)}")
         if not len(self.prompt):
             raise ValueError("prompt: expected at least one token, got none")
+        self._tools = tool_set(self.tools)
         request = SourceRequest(self.prompt, self.messages, self.tools, self.text.tokenizer)
         for source in self.sources:
             source.begin(request)
@@ -143,7 +146,7 @@ class Drafter:
         method = self.method
         core = _C.Drafter(
             self.text.vocab,
-            tool_set(self.tools),
+            self._tools,
             self.memory or new_memory(self.text),
             self.text.encode,
             spell=self.text.spell,
@@ -224,8 +227,11 @@ class Drafter:
 
     def finish(self) -> None:
         """Ends the request; its memory learns from the answer, sources that can be are closed."""
-        self.core.finish()
-        for source in self.sources:
-            close = getattr(source, "close", None)
-            if close is not None:
-                close()
+        try:
+            if "core" in vars(self):  # else it was never asked for
+                self.core.finish()
+        finally:
+            for source in self.sources:
+                close = getattr(source, "close", None)
+                if close is not None:
+                    close()

@@ -35,12 +35,13 @@ def model_path(source: str, role: str = "model") -> str:
     return source
 
 
-def located(source: str, role: str = "model") -> str:
+def located(source: str, role: str = "model", file: str = "config.json") -> str:
     """Returns what is to be loaded for a name: the folder of a model, or a hub id.
 
     Asks the hub once, for at most HF_HUB_ETAG_TIMEOUT seconds: where there is no network, Hugging
     Face's loaders take half a minute a file to say so. A model of the cache is its folder then.
-    role: as of model_path(). Raises ModelNotFound for what is neither here nor there.
+    role: as of model_path(). file: that has to be there. Raises ModelNotFound for what is neither
+    here nor there.
     """
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import (  # type: ignore[attr-defined]
@@ -54,7 +55,7 @@ def located(source: str, role: str = "model") -> str:
     path = model_path(source, role)
     if Path(path).is_dir():
         return path
-    url = hf_hub_url(source, "config.json")
+    url = hf_hub_url(source, file)
     wait = constants.HF_HUB_ETAG_TIMEOUT
     try:
         get_hf_file_metadata(url, timeout=wait)
@@ -71,7 +72,7 @@ def located(source: str, role: str = "model") -> str:
         failed = error
         slow = f"see HF_HUB_ETAG_TIMEOUT, {wait} seconds, if the network is slow"
         why = f"of {url}: {first_line(error)} ({slow})"
-    cached = cached_folder(source)
+    cached = cached_folder(source, file)
     if cached is not None:
         return str(cached)
     raise ModelNotFound(
@@ -79,12 +80,12 @@ def located(source: str, role: str = "model") -> str:
     ) from failed
 
 
-def cached_folder(source: str) -> Path | None:
-    """Returns the folder of a hub id in the cache of Hugging Face, or None."""
+def cached_folder(source: str, file: str = "config.json") -> Path | None:
+    """Returns the folder of a hub id in the cache of Hugging Face that has `file`, or None."""
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(source, "config.json")
-    return Path(config).parent if isinstance(config, str) else None
+    found = try_to_load_from_cache(source, file)
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def load_tokenizer(source: str, role: str = "model") -> Any:
@@ -94,7 +95,7 @@ def load_tokenizer(source: str, role: str = "model") -> Any:
     """
     import transformers
 
-    path = located(source, role)
+    path = located(source, role, "tokenizer_config.json")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except Exception as error:  # tokenizers raises no narrower one for a broken file

@@ -8,6 +8,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ooospec._core import _C
@@ -80,10 +81,8 @@ class TokenTable:
 
         Special tokens that are written out in `text` become their ids, as in a rendered chat.
         """
-        return self._ask(text) if self._fast is None else self._fast(text)
-
-    def _ask(self, text: str) -> list[int]:
-        """encode(), by the tokenizer itself."""
+        if self._fast is not None:
+            return self._fast(text)
         if not self._adds_space or not text:
             return self._encode(text)
         for lead in _LEADS:  # something before the text takes the space
@@ -111,10 +110,12 @@ class TokenTable:
         most_digits = self._most_digits()
         if most_digits is None or spell is None:
             return self.encode, spell
-        fast = _C.ByteBpe(vocab, most_digits, sorted(self._added), self._ask)
+        # It must not hold this table, which holds it: nobody would see that both are garbage.
+        asked = partial(_encode_by, self._backend)
+        fast = _C.ByteBpe(vocab, most_digits, sorted(self._added), asked)
         fast_spell = fast.spelled(spell)
         same = all(
-            fast(text) == self._ask(text) and fast_spell(text) == spell(text)
+            fast(text) == self.encode(text) and fast_spell(text) == spell(text)
             for text in self._probes()
         )
         if not same:
@@ -124,7 +125,7 @@ class TokenTable:
 
     def _most_digits(self) -> int | None:
         """Returns how many digits a word may have, or None if words are cut in another way."""
-        if not self._byte_level or self._backend is None:
+        if not self._byte_level or self._backend is None or self._adds_space:
             return None
         if any(t.lstrip or t.rstrip or t.single_word for t in self._added.values()):
             return None
@@ -148,9 +149,13 @@ class TokenTable:
 
     def _encode(self, text: str) -> list[int]:
         if self._backend is not None:
-            return list(self._backend.encode(text).ids)
+            return _encode_by(self._backend, text)
         with self._lock:
             return list(self._slow.encode(text, add_special_tokens=False))
+
+
+def _encode_by(backend: Any, text: str) -> list[int]:
+    return list(backend.encode(text).ids)
 
 
 def _speller(backend: Any) -> Any:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import torch
 
 from ooospec import ops
+from ooospec.backends.program import on_device
 from ooospec.config import LAUNCH_ROWS
 
 MIN_CAPABILITY = (8, 0)  # of a GPU that the kernels are for
@@ -32,11 +32,8 @@ def trouble(
             return f"the GPU has compute capability {major}.{minor}, older than {oldest}"
     from triton.errors import TritonError  # type: ignore[import-untyped]
 
-    is_gpu = device.type == "cuda"
     try:
-        with (
-            torch.cuda.device(device) if is_gpu else nullcontext()
-        ):  # kernels go to the current one
+        with on_device(device):
             _try_out(device, dtype, num_heads, num_kv_heads, dim)
     except (TritonError, ImportError, OSError, RuntimeError, subprocess.SubprocessError) as error:
         lines = str(error).strip().splitlines() or [""]

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -13,6 +15,14 @@ logger = logging.getLogger("ooospec")
 
 NUM_WARM_UPS = 2  # runs before a capture: kernels compile, libraries take their workspaces
 HIGH_PRIORITY = -5  # of a stream; as high as the device has, where that is less
+
+
+def on_device(device: torch.device | str | None) -> AbstractContextManager[Any]:
+    """Makes a GPU the current one of this thread: graphs and raw launches go to the current one."""
+    is_gpu = device is not None and torch.device(device).type == "cuda"
+    if not is_gpu or torch.cuda.device_count() < 2:
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
 class NotCaptured(RuntimeError):
@@ -89,7 +99,7 @@ class Program:
         if self._is_ready:
             return False
         try:
-            with torch.cuda.device(self._device):  # kernels go to the current one
+            with on_device(self._device):
                 self._graph = capture(self._run, self._device)
         except NotCaptured as error:
             _say_once(str(error))
@@ -99,10 +109,8 @@ class Program:
     def replay(self) -> None:
         """Runs once. Raises what `run` raises, on first use."""
         self.prepare()
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._device.type == "cuda":
-            with torch.cuda.device(self._device):
+        if self._graph is None:
+            with on_device(self._device):
                 self._run()
         else:
-            self._run()
+            self._graph.replay()

@@ -23,7 +23,8 @@ class Record:
     rows, committed) each. accepted: draft tokens by name of source. call_tokens, call_rounds: of
     the calls; None where none parses. arguments: (right, in all) of the reference call; None
     without one, as `parses` and `function`. wave: when the sidecar's started and stopped; None
-    without one. hints: when each arrived. ages: how long before that each was written.
+    without one. hints: when each arrived. ages: of those that the report of the wave
+    names, how long before their arrival they were written.
     """
 
     target: str

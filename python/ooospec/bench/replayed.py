@@ -176,7 +176,13 @@ class ReplaySubjects(Subjects):
                 how["device"] = device
                 here = open_sidecar(SidecarConfig(model, tokenizer=sidecar[1], **how))
                 lent["ooo"] = {"sidecar": change_sidecar(here), "wave": "always"}
-        super().__init__(self.taped, config, lent=lent)
+        try:
+            super().__init__(self.taped, config, lent=lent)
+        except BaseException:  # no room, say
+            for one in lent.values():
+                close = getattr(one["sidecar"], "close", lambda: None)  # an address has none
+                close()
+            raise
         for name in config.methods:
             method = METHODS[method_of(name)]
             if method.recycler:

@@ -54,6 +54,14 @@ class BenchConfig:
     max_tokens: int = 256
     max_nodes: int = MAX_NODES
 
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest for a split_device without such a method, and the reverse."""
+        if any(name.endswith(SPLIT) for name in self.methods) != (self.split_device is not None):
+            raise InvalidRequest(
+                f"--split-device: expected one with a method such as 'ooo{SPLIT}', and only then, "
+                f"got {self.split_device} with {', '.join(self.methods)}"
+            )
+
 
 class Subjects:
     """One target and all methods on it: one KV cache, a store of drafts for each method."""
@@ -99,8 +107,9 @@ class Subjects:
             sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
         if config.split_device is not None:
             apart = {"placement": "process", "sidecar_device": config.split_device}
-            named = {name: how for name, how in sidecars.items() if name != PERFECT}
-            sidecars |= {name + SPLIT: {**how, **apart} for name, how in named.items()}
+            own = {id(how): {**how, **apart} for how in sidecars.values()}  # those that share, too
+            named = [name for name in sidecars if name != PERFECT]
+            sidecars |= {name + SPLIT: own[id(sidecars[name])] for name in named}
         try:
             self._lend(sidecars | dict(lent or {}), how)
         except BaseException:
@@ -330,4 +339,5 @@ def run_target(
 
 def method_of(name: str) -> str:
     """Returns the method of ooospec.methods that a method of a bench runs."""
-    return name if name in METHODS else "ooo"
+    own = name.removesuffix(SPLIT)
+    return own if own in METHODS else "ooo"

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
-from ooospec.errors import InvalidRequest, ModelNotFound
+from ooospec.errors import InvalidRequest
 from ooospec.files import check_place
-from ooospec.model_files import cached_folder, first_line, located, model_path
+from ooospec.model_files import cached_folder, located, model_path
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
 from ooospec.sidecar.sockets import is_address
 
@@ -275,15 +275,13 @@ def announce(role: str, model: str, console: Console) -> None:
         return
     located(model, role)  # raises where it is nowhere
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
 
     try:
         files = HfApi().model_info(model, files_metadata=True).siblings
-    except HfHubHTTPError as error:
-        raise ModelNotFound(
-            f"{role}: expected a folder or hub id of a model, got {model!r}: no such folder, and "
-            f"of the hub: {first_line(error)}"
-        ) from error
+    except (HfHubHTTPError, HTTPError, OSError):  # it was there a moment ago
+        console.print(f"{role}: {model}, a download", **plain)
+        return
     size = sum(file.size or 0 for file in files or () if file.rfilename.endswith(".safetensors"))
     console.print(
         f"{role}: {model}, a download of {size / 1e9:.1f} GB: about {size / 10e6 / 60:.0f} minutes"

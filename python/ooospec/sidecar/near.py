@@ -16,7 +16,7 @@ PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
 def stay_near(device: torch.device) -> frozenset[int]:
-    """Binds this process, threads to come included, to the cores of a GPU's NUMA node; returns
+    """Binds this thread, and those that it will start, to the cores of a GPU's NUMA node; returns
     them, or none where the system names none, or they are all that it may use anyway.
     """
     if device.type != "cuda" or not hasattr(os, "sched_setaffinity"):

@@ -353,9 +353,9 @@ class _Wave:
 
     def _answered(self, kind: _C.HintKind, tool: int, parameter: int, text: str | None) -> bool:
         """Sends an answer, unless it is None; returns whether it went out."""
-        request_id = self._report.request_id
+        request_id, now = self._report.request_id, time.perf_counter()  # a reader may be quick
         sent = text is not None and self._ring.try_push(request_id, kind, 0, tool, parameter, text)
-        self._report.answers.append(Answered(time.perf_counter(), kind.name, tool, parameter, sent))
+        self._report.answers.append(Answered(now, kind.name, tool, parameter, sent))
         return sent
 
     def _end(self) -> None:

@@ -9,16 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import torch
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
 from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
+from ooospec.backends.program import on_device
 from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.policy import CostCurve, Mode, Target, WavePolicy, Work
 from ooospec.sidecar.prompt import PromptBuilder, was_trained
@@ -29,13 +27,6 @@ logger = logging.getLogger("ooospec.sidecar")
 
 MAX_FAILURES = 3  # waves in a row that may fail before the sidecar gives up
 COST_ROWS = (1, 8, 32)
-
-
-def on_device(device: str | None) -> AbstractContextManager[Any]:
-    """Makes a GPU the current one of this thread: graphs and raw launches go to the current one."""
-    if device is None or not device.startswith("cuda"):
-        return nullcontext()
-    return torch.cuda.device(device)
 
 
 @dataclass(frozen=True)
@@ -52,7 +43,7 @@ class SidecarConfig:
     advance together. likely_within: a function is asked about if the log probability of its name is
     at most so much below the best. num_threads: cores for its products on a CPU; None: as torch has
     it. recorded: the call that a request's wave is to say, whatever the model does, by the ask_key
-    (sidecar/recorded.py) of the request; None for no call.
+    (sidecar/recorded.py) of the request; None for no call. A wave that has no entry fails.
 
     Raises ValueError for values out of range.
     """

@@ -45,12 +45,12 @@ def generate(
             raise InvalidRequest(f"families: expected some of {known}, got {family!r}")
     names = sorted(set(families), key=list(FAMILIES).index) or list(FAMILIES)
     world = HELD_OUT if held_out else TRAIN
-    unheard = strange, words
-    return (_row(seed, number, names, world, unheard) for number in range(first, first + count))
+    how = seed, names, world, strange, words
+    return (_row(number, *how) for number in range(first, first + count))
 
 
 def _row(
-    seed: int, number: int, names: Seq[str], world: World, unheard: tuple[float, Seq[str]]
+    number: int, seed: int, names: Seq[str], world: World, strange: float, words: Seq[str]
 ) -> dict[str, Any]:
     """Returns one request with its reference calls.
 
@@ -59,7 +59,7 @@ def _row(
     """
     rng = Random(f"{world.name} {seed} {number}")
     family = rng.choices(names, [FAMILIES[name][1] for name in names])[0]
-    scene = Scene(rng, any_day(rng) if rng.random() < _DATED else None, *unheard)
+    scene = Scene(rng, any_day(rng) if rng.random() < _DATED else None, strange, words)
     draft = FAMILIES[family][0](scene, world)
     turns = list(draft.turns)
     if rng.random() < _SYSTEM:

@@ -50,9 +50,8 @@ class Scene:
         rng = self.rng
         if not self.strange or rng.random() >= self.strange:
             return None
-        known = [*self.words]
         return " ".join(
-            rng.choice(known) if known and rng.random() < 0.7 else made_up(rng)
+            rng.choice(self.words) if self.words and rng.random() < 0.7 else made_up(rng)
             for _ in range(rng.randint(1, most))
         )
 
