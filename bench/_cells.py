@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from _requests import FILES, read_requests, spread
+from ooospec.bench.shapes import SHAPES
 from ooospec.hashes import requests_hash
 
 Row = dict[str, Any]
@@ -79,6 +81,17 @@ def with_records(files: Files, *records: Path | None) -> Files:
     return {
         file: [row | known.get(str(row["id"]), {}) for row in rows] for file, rows in files.items()
     }
+
+
+def replay_parser(tokenizer: str) -> argparse.ArgumentParser:
+    """Returns a parser with the options of every bench by replay. tokenizer: whose it is."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
+    parser.add_argument("--tokenizer", help=f"folder or hub id: {tokenizer}")
+    parser.add_argument("--sidecar-shape", choices=SHAPES, default="Qwen2.5-0.5B")
+    parser.add_argument("--answers", type=Path, help="of `ooospec trace`")
+    parser.add_argument("--hints", type=Path, help="of `ooospec eval-sidecar --hints`")
+    return parser
 
 
 def settings_of(args: Any, **more: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ an untrained sidecar, or of tools that it has seen, are another --hints.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 
 import transformers
 
-from _cells import SAMPLE, Row, paper_files, stratified, with_records
+from _cells import SAMPLE, Row, paper_files, replay_parser, stratified, with_records
 from _harness import Report, parse_args
 from _requests import earlier_answers, with_others
 from ooospec import CallStyle
@@ -171,13 +170,8 @@ def bench_growth(bench: Bench) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
-    parser.add_argument("--tokenizer", help="folder or hub id: the target's")
+    parser = replay_parser("the target's")
     parser.add_argument("--shape", choices=SHAPES, default="Qwen3-8B")
-    parser.add_argument("--sidecar-shape", choices=SHAPES, default="Qwen2.5-0.5B")
-    parser.add_argument("--answers", type=Path, help="of `ooospec trace`")
-    parser.add_argument("--hints", type=Path, help="of `ooospec eval-sidecar --hints`")
     parser.add_argument("--rows", type=int, default=SAMPLE, help="of each file, stratified")
     parser.add_argument("--device")
     args = parse_args(__doc__ or "", parser)

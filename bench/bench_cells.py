@@ -10,7 +10,6 @@ are those of --answers (`ooospec trace`) where it has them, else reference calls
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from _cells import (
     Files,
     other_files,
     paper_files,
+    replay_parser,
     sampled,
     settings_of,
     unrolled_files,
@@ -126,15 +126,10 @@ def add_means(report: Report, cells: Sequence[Cell], records: Sequence[Record], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
-    parser.add_argument("--tokenizer", help="folder or hub id: the targets'")
+    parser = replay_parser("the targets'")
     parser.add_argument("--table", choices=TABLES, default="paper")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=PAPER_SHAPES)
-    parser.add_argument("--sidecar-shape", choices=SHAPES, default="Qwen2.5-0.5B")
     parser.add_argument("--methods", nargs="+", choices=REPLAYED[1:])
-    parser.add_argument("--answers", type=Path, help="of `ooospec trace`")
-    parser.add_argument("--hints", type=Path, help="of `ooospec eval-sidecar --hints`")
     parser.add_argument("--rows", type=int, default=SAMPLE, help="of a file, but at 8B")
     parser.add_argument("--full-rows", type=int, help="of a file at 8B; all")
     parser.add_argument("--warm", action="store_true", help="with a cached prefix besides")

@@ -10,7 +10,6 @@ second, and of both.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import multiprocessing
 import tempfile
@@ -24,7 +23,7 @@ from typing import Any
 import torch
 import transformers
 
-from _cells import SAMPLE, Files, Row, paper_files, settings_of, stratified
+from _cells import SAMPLE, Files, Row, paper_files, replay_parser, settings_of, stratified
 from _cells import with_records as recorded
 from _harness import Report, parse_args
 from bench_cells import add_cell, add_means
@@ -198,13 +197,8 @@ def bench_shared(report: Report, args: Any, rows: Sequence[Row]) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--data", type=Path, required=True, help="folder of the request files")
-    parser.add_argument("--tokenizer", help="folder or hub id: the targets'")
+    parser = replay_parser("the targets'")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=TARGETS)
-    parser.add_argument("--sidecar-shape", choices=SHAPES, default="Qwen2.5-0.5B")
-    parser.add_argument("--answers", type=Path, help="of `ooospec trace`")
-    parser.add_argument("--hints", type=Path, help="of `ooospec eval-sidecar --hints`")
     parser.add_argument("--rows", type=int, default=SAMPLE, help="of each file, stratified")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--split-device", default="cuda:1")
