@@ -51,6 +51,8 @@ class Builder:
         }
         self.model = new_model(shape, self.tokenizer, recipe.seed).to(device)
         on_gpu = self.model.device.type == "cuda"
+        if on_gpu:  # eager steps of so small a model wait for memory most of the time
+            self.model.get_decoder().compile(dynamic=True)
         self.scorer = Scorer(self.model, autocast=torch.bfloat16 if on_gpu else None)
         self.losses: list[float] = []
         self.seconds = 0.0

@@ -24,7 +24,7 @@ from ooospec.train.rows import Example
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINT_SECONDS = 60.0
 MAX_NORM = 1.0  # of the gradient
-_PROBES, _WARM = 20, 3  # steps that are timed, and before those
+_PROBES, _WARM = 20, 6  # steps that are timed, and before those
 _SORTED = 4096  # examples that are sorted by length together
 
 
