@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -46,14 +45,13 @@ def rate(calls: Sequence[tuple[int, int]]) -> float:
 
 @dataclass
 class Counts:
-    """What one request took. waves: seconds of each sidecar's; calls: [tokens, rounds] of each
-    method, of which there are none where no call parses; own: of methods with branches.
+    """What one request took. calls: [tokens, rounds] of each method, of which there are none where
+    no call parses; own: of methods with branches.
     """
 
     file: str
     id: str
     num_equal: int = 0
-    waves: dict[str, float] = field(default_factory=dict)
     calls: dict[str, tuple[int, int]] = field(default_factory=dict)
     own: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -71,21 +69,22 @@ class Methods:
         }
         self._plain = ooospec.load(args.target, **load)
         self._recorded = RecordedSidecar()
-        self._sidecars: dict[str, ReadySidecar] = {}
+        self._sidecars: list[ReadySidecar] = []
         self._runs: dict[str, tuple[Any, str]] = {
             name: (self._plain, name) for name in ("pld", "span", "toolspec", "self")
         }
         for name, adapter in adapters(args).items():
             how = {"device": args.device, "dtype": args.dtype, "adapter": adapter}
             sidecar = open_sidecar(SidecarConfig(args.sidecar, wave="always", **how))
-            self._sidecars[name] = ready = ReadySidecar(sidecar)
+            ready = ReadySidecar(sidecar)
+            self._sidecars.append(ready)
             engine = ooospec.load(self._plain.backend, sidecar=ready, wave="always", **load)
             self._runs[name], self._runs[f"{name}+self"] = (engine, "ooo"), (engine, "ooo+self")
         perfect = ooospec.load(self._plain.backend, sidecar=self._recorded, wave="always", **load)
         self._runs[PERFECT] = perfect, "ooo"
 
     def close(self) -> None:
-        for sidecar in self._sidecars.values():
+        for sidecar in self._sidecars:
             sidecar.close()
 
     def count(self, file: str, row: dict[str, Any]) -> Counts:
@@ -107,7 +106,6 @@ class Methods:
                 one = call_rounds(engine.tokens.pieces, row["tools"], answer)
                 assert one is not None
                 found.calls[name] = one.num_tokens, one.num_rounds
-        found.waves = {name: sidecar.seconds[-2] for name, sidecar in self._sidecars.items()}
         return found
 
 
@@ -168,9 +166,6 @@ def bench_rounds(args: Any, report: Report, requests: Sequence[tuple[str, dict[s
         ratio, low, high = bootstrap_ratio(*rounds, args.seed, NUM_BOOTSTRAP)
         for metric, value in (("ratio", ratio), ("low", low), ("high", high)):
             report.add(f"{above} / {below}", metric, value, "x")
-    for name in sidecars:
-        seconds = statistics.median(one.waves[name] for one in every)
-        report.add(f"wave of {name}", "median", seconds, "s")
 
 
 def main() -> None:

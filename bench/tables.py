@@ -48,10 +48,8 @@ def rounds() -> list[list[str]]:
         PERFECT: "`ooo` with perfect hints: the ceiling",
     }
     number = get("all", "rows")
-    title = f"Qwen2.5-Coder 1.5B answers {number:.0f} requests ({number / 3:.0f} each of API-Bank, "
-    table = [
-        [f"{title}ToolAlpaca, BFCL)", "tokens a round of the call", "x `toolspec` (95 % interval)"]
-    ]
+    title = f"Qwen2.5-Coder 1.5B answers {number:.0f} requests of API-Bank, ToolAlpaca and BFCL"
+    table = [[title, "tokens a round of the call", "x `toolspec` (95 % interval)"]]
     table.append(["plain decoding", "1", ""])
     for method, said in methods.items():
         pair, over = f"{method} / toolspec", ""

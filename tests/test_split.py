@@ -75,7 +75,7 @@ def test_both_gpus_compute_the_same_bits() -> None:
             for number, row in enumerate(ROWS):
                 records = subjects.run("t", "f", row, number)
                 assert all(record.equal for record in records)
-                assert len(records[2].hints) == len(records[1].hints) > 0
+                assert all(record.hints for record in records[1:])
                 hashes.append(subjects.hashes["ar"])
         finally:
             subjects.close()

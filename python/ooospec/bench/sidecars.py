@@ -103,7 +103,6 @@ class ReadySidecar:
     def __init__(self, sidecar: Any) -> None:
         self.sidecar = sidecar
         self.ring = _C.HintRing()
-        self.seconds: list[float] = []
 
     @property
     def status(self) -> str:
@@ -129,7 +128,6 @@ class ReadySidecar:
                 request_id, record.kind, record.call, record.tool, record.parameter, record.text
             )
             if record.kind in (_C.HintKind.END, _C.HintKind.ERROR):
-                self.seconds.append(time.perf_counter() - start)
                 return
         raise TimeoutError(f"sidecar: expected a wave within {READY_SECONDS} s ({self.status})")
 
