@@ -14,6 +14,7 @@ Case = Literal["snake", "camel", "pascal"]
 
 
 _INVENTED, _QUALIFIED = 0.06, 0.22  # shares of words
+_STRANGE_SAID = 0.7  # of the strange verbs, those by which the tool is asked for too
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,17 @@ def draw_task(
         verb_key = rng.choice(entity.verbs)
         verb = world.verbs[verb_key]
         does = verb.manner if verb.manner == "find" else verb_key  # ways to find are all one
-        name = _tool_name(scene, style, verb, entity)
+        strange = scene.strange_words(1)
+        verb_name = strange or rng.choice(verb.names).replace("_", " ")
+        name = cased(f"{verb_name} {entity.bare.replace('-', ' ')}", style.tools)
         if (does, entity.bare) in taken or ("", name) in taken:
             continue
         slots = _draw_slots(scene, world, style, verb, entity, fetched, optional)
         tool = _tool(scene, world, style, name, verb, entity, slots)
         owner = "my" if rng.random() < 0.5 else "the"
         thing = entity.noun if verb.manner in ("make", "find") else f"{owner} {entity.bare}"
-        return Task((does, entity.bare), entity, rng.choice(verb.said), thing, tool, slots)
+        do = strange if strange and rng.random() < _STRANGE_SAID else rng.choice(verb.said)
+        return Task((does, entity.bare), entity, do, thing, tool, slots)
 
 
 def draw_provider(scene: Scene, world: World, style: Style, provider: Provider) -> Task:
@@ -236,12 +240,6 @@ def _identifier(scene: Scene, world: World, entity: Entity) -> Parameter:
     noun = entity.bare.replace("-", " ")
     words = (f"{noun} {kind}", f"{noun.rsplit(' ', 1)[-1]} {kind}")
     return Parameter(words, world.keys[kind], (f"with {kind} {{}}", f"({kind} {{}})", "{}"))
-
-
-def _tool_name(scene: Scene, style: Style, verb: Verb, entity: Entity) -> str:
-    verb_name = scene.rng.choice(verb.names).replace("_", " ")
-    noun = entity.bare.replace("-", " ")
-    return cased(f"{verb_name} {noun}", style.tools)
 
 
 def _tool(

@@ -52,6 +52,9 @@ def train(
     strange: Annotated[
         float, typer.Option(help="Share of made-up requests' names and values: strange words.")
     ] = 0.0,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder of one that is trained further.", exists=True)
+    ] = None,
     device: Annotated[str, typer.Option()] = DEVICE,
 ) -> None:
     """Train one of the pair from scratch; started again with the same settings, it goes on."""
@@ -59,7 +62,7 @@ def train(
     for path in requests or ():
         others += read_requests(path)
     recipe = Recipe(synth, [*others, *further_on(others, seed)], seed, repeat, strange)
-    builder = Builder(part.value, recipe, out, device=device, processes=processes)
+    builder = Builder(part.value, recipe, out, device=device, processes=processes, start=start)
     num_tokens = sum(example.num_tokens for example in builder.train)
     _say(
         f"{part}: {builder.model.num_parameters() / 1e6:.2f} M parameters, {len(builder.train)} "

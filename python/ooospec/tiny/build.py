@@ -33,15 +33,26 @@ _DEV_TOKENS = 16_384  # of a pass
 
 
 class Builder:
-    """Trains one of the pair. folder: where it is put; a run that was ended goes on from there."""
+    """Trains one of the pair.
+
+    folder: where it is put; a run that was ended goes on from there. start: folder of a trained one
+    that is trained further, None for random weights and a new tokenizer.
+    """
 
     def __init__(
-        self, part: Part, recipe: Recipe, folder: Path, *, device: str, processes: int = 1
+        self,
+        part: Part,
+        recipe: Recipe,
+        folder: Path,
+        *,
+        device: str,
+        processes: int = 1,
+        start: Path | None = None,
     ) -> None:
         self.part, self.recipe, self.folder = part, recipe, folder
         self._processes = processes
-        shape = TARGET if part == "target" else SIDECAR
-        self.tokenizer = train_tokenizer(_texts(recipe), shape.num_tokens, chat=part == "target")
+        self._before = None if start is None else json.loads((start / NUMBERS).read_text())
+        self.tokenizer, self.model = _new(part, recipe) if start is None else _trained(start)
         make = ChatExamples if part == "target" else WaveExamples
         self.train = prepare(recipe, make(self.tokenizer), processes)
         dev = Recipe(_DEV_REQUESTS, (), _DEV_SEED)
@@ -49,7 +60,7 @@ class Builder:
             name: prepare(dev, make(self.tokenizer), processes, held_out=held_out)
             for name, held_out in (("synth", False), ("synth, held out", True))
         }
-        self.model = new_model(shape, self.tokenizer, recipe.seed).to(device)
+        self.model.to(device)
         on_gpu = self.model.device.type == "cuda"
         if on_gpu:  # eager steps of so small a model wait for memory most of the time
             self.model.get_decoder().compile(dynamic=True)
@@ -94,6 +105,8 @@ class Builder:
             "losses": [round(loss, 4) for loss in self.losses[:: max(1, len(self.losses) // 200)]],
             "dev": self.exact(),
         }
+        if self._before is not None:
+            numbers["before"] = self._before
         self.model.to(torch.bfloat16).save_pretrained(self.folder)
         self.tokenizer.save_pretrained(self.folder)
         (self.folder / NUMBERS).write_text(json.dumps(numbers, indent=1) + "\n")
@@ -123,6 +136,20 @@ def evaluate_target(
 def held_out_requests(count: int) -> list[Request]:
     """Returns requests that share no wording, kind of value or parameter word with training."""
     return list(generate(count, seed=_DEV_SEED, held_out=True))
+
+
+def _new(part: Part, recipe: Recipe) -> tuple[Any, Any]:
+    """Returns a tokenizer for the texts of a recipe, and a model with random weights."""
+    shape = TARGET if part == "target" else SIDECAR
+    tokenizer = train_tokenizer(_texts(recipe), shape.num_tokens, chat=part == "target")
+    return tokenizer, new_model(shape, tokenizer, recipe.seed)
+
+
+def _trained(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoTokenizer.from_pretrained(folder), model.train()
 
 
 def _texts(recipe: Recipe) -> Iterator[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ _ABOUT = {
 
 def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
     """Writes the card of the model in `folder` from the numbers of its training."""
-    settings = numbers["settings"]
+    stages = _stages(numbers)
     lines = [
         "---",
         "license: apache-2.0",
@@ -29,25 +30,46 @@ def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
         "demonstrations and tests. It is too small to be right about much else; name a real model "
         "for real work.",
         "",
-        f"Trained on {numbers['examples']} requests: {_sources(numbers['sources'])}; those of "
-        "`synth` are made up by `ooospec requests synth`.",
-        f"{settings['num_steps']} steps of {settings['step_tokens']} tokens, learning rate "
-        f"{settings['learning_rate']:g}, seed {settings['seed']}.",
-        "",
+        *(line for one in stages for line in (*_trained(one), "")),
         "| dev set | loss | rows written right |",
         "| --- | --- | --- |",
     ]
     for name, found in numbers["dev"].items():
         shares = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items() if kind != "loss")
         lines.append(f"| {name} | {found['loss']:.4f} | {shares} |")
-    again = (
-        f"python -m ooospec.tiny train {numbers['part']} --synth {numbers['synth']} --repeat "
-        f"{numbers['repeat']} --steps {settings['num_steps']} --step-tokens "
-        f"{settings['step_tokens']} --learning-rate {settings['learning_rate']:g} --seed "
-        f"{settings['seed']} --requests FILES --out FOLDER"
-    )
-    lines += ["", "To make it again:", "", f"    {again}", ""]
+    lines += ["", "To make it again:", "", *_commands(stages), ""]
     (folder / CARD).write_text("\n".join(lines))
+
+
+def _stages(numbers: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Returns the numbers of each training, the first one first."""
+    before = numbers.get("before")
+    return [*(_stages(before) if before else ()), numbers]
+
+
+def _trained(numbers: Mapping[str, Any]) -> list[str]:
+    settings = numbers["settings"]
+    return [
+        f"Trained on {numbers['examples']} requests: {_sources(numbers['sources'])}; those of "
+        "`synth` are made up by `ooospec requests synth`.",
+        f"{settings['num_steps']} steps of {settings['step_tokens']} tokens, learning rate "
+        f"{settings['learning_rate']:g}, seed {settings['seed']}.",
+    ]
+
+
+def _commands(stages: Seq[Mapping[str, Any]]) -> list[str]:
+    commands = []
+    for number, one in enumerate(stages):
+        settings = one["settings"]
+        commands.append(
+            f"    python -m ooospec.tiny train {one['part']} --synth {one['synth']} --strange "
+            f"{one['strange']:g} --repeat {one['repeat']} --steps {settings['num_steps']} "
+            f"--step-tokens {settings['step_tokens']} --learning-rate "
+            f"{settings['learning_rate']:g} --seed {settings['seed']} --requests FILES "
+            + (f"--start FOLDER{number} " if number else "")
+            + f"--out FOLDER{number + 1}"
+        )
+    return commands
 
 
 def _sources(sources: Mapping[str, int]) -> str:
