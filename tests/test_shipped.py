@@ -58,5 +58,6 @@ def test_the_demo_takes_the_toys_and_a_request_of_your_own(
     assert found["equal"]
     assert [answer["method"] for answer in found["answers"]] == ["ooo", "toolspec", "ar"]
     assert f"target: {TARGET} (a toy of 0.0 million parameters" in captured.err
+    assert "wave=always" in captured.err  # or the answer would be over before the hints are there
     assert "for a real one: --target Qwen/" in captured.err
     assert f"sidecar: {SIDECAR} (a toy of" in captured.err

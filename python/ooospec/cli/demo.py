@@ -22,7 +22,7 @@ from rich.text import Text
 import ooospec.cli.options as opt
 from ooospec.cli.generate import report
 from ooospec.cli.requests import gather
-from ooospec.cli.samples import FLIGHT, request
+from ooospec.cli.samples import FLIGHT, SHORT_FLIGHT, request
 from ooospec.cli.view import coloured, legend, plot, spans
 from ooospec.files import write_text
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, SIDECAR, TARGET, shipped_folder
@@ -107,13 +107,15 @@ def demo(
     if not console.is_terminal:
         console.width = WIDTH
     if text is None and requests is None and tools is None:
-        asked = request(FLIGHT)
+        asked = request(SHORT_FLIGHT if target == TARGET else FLIGHT)
     else:
         asked = gather(text, requests, tools, limit=1)[0]
     runs: list[Shown] = []
     traced: list[TracedRequest] = []
     question = str(asked["messages"][-1].get("content", ""))
-    opener = opt.open_engine(target, sidecar or None, how, console)
+    # A toy's answer would be over before the hints are there.
+    wait = (target, sidecar, how.wave) == (TARGET, SIDECAR, opt.Wave.auto)
+    opener = opt.open_engine(target, sidecar or None, how, console, wait_for_hints=wait)
     with opener as engine, _live(console, question, runs) as show:
         beside = ("toolspec", "ar") if method == "ooo" else ("ar",)
         for name in (opt.check_method(engine, method), *beside):

@@ -200,23 +200,35 @@ def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def open_engine(
-    target: str, sidecar: str | None, how: EngineOptions, console: Console
+    target: str,
+    sidecar: str | None,
+    how: EngineOptions,
+    console: Console,
+    *,
+    wait_for_hints: bool = False,
 ) -> Iterator[Engine]:
     """Gives the engine of these options, having said on `console` what it loads; closes it.
 
-    Raises OoospecError for what cannot be loaded.
+    wait_for_hints: a request's first round waits for all hints. Raises OoospecError for what cannot
+    be loaded.
     """
+    from ooospec.bench.sidecars import ReadySidecar
     from ooospec.loading import load
+    from ooospec.sidecar.placement import open_sidecar
+    from ooospec.sidecar.worker import SidecarConfig
 
     announce("target", target, console)
     if sidecar is not None:
         announce("sidecar", sidecar, console)
     elif how.adapter is not None:
         raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
+    running: Any = sidecar
+    if sidecar is not None and wait_for_hints:
+        running = ReadySidecar(open_sidecar(SidecarConfig(sidecar, wave="always", device="cpu")))
     try:
         engine = load(
             target,
-            sidecar=sidecar,
+            sidecar=running,
             adapter=None if how.adapter is None else str(how.adapter),
             placement=how.placement.value,
             wave=how.wave.value,

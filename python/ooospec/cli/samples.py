@@ -44,6 +44,10 @@ FLIGHT = (
     "coming back on 2026-11-17, and send the tickets to maria.keller@example.org."
 )
 
+SHORT_FLIGHT = (  # that a toy understands
+    "Please book a flight from Lisbon to Oslo on 2026-11-03 for 2 passengers, economy class."
+)
+
 
 def request(
     text: str, tools: list[dict[str, Any]] | None = TOOLS, name: str = ""
