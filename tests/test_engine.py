@@ -385,10 +385,15 @@ def test_a_closed_engine_says_so() -> None:
     engine = make_engine("qwen2")
     under_way = engine.stream_ids(prompt_of(10), max_tokens=9)
     next(under_way)
+    not_begun = engine.stream_ids(prompt_of(10), max_tokens=1)
     engine.close()
     engine.close()
     num_free = engine.pool.num_free
-    for ask in (lambda: next(under_way), lambda: engine.generate_ids(prompt_of(10))):
+    for ask in (
+        lambda: next(under_way),
+        lambda: next(not_begun),
+        lambda: engine.generate_ids(prompt_of(10)),
+    ):
         with pytest.raises(
             EngineClosed, match=r"expected one that is open, got one that was closed"
         ):
@@ -479,6 +484,9 @@ def test_messages_and_tools(engine: Engine) -> None:
     for dialogue, known, tenant, message in bad:
         with pytest.raises(InvalidRequest, match=message):
             engine.stream(dialogue, known, tenant=tenant)  # before anything is computed
+    for name in ("prompt", "opening"):
+        with pytest.raises(InvalidRequest, match=f"{name}: expected Unicode text"):
+            engine.request(messages, tools, **{name: "\ud800"})
 
 
 def test_ids_that_only_pad_the_vocabulary_are_never_chosen() -> None:

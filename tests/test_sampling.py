@@ -179,11 +179,20 @@ def test_a_model_that_gives_no_numbers_is_reported(bad: float) -> None:
         ({"min_tokens": 1.5}, "min_tokens: expected 0 to 2147483647, got 1.5"),
         ({"max_tokens": 1.5}, "max_tokens: expected an integer from 1 on, got 1.5"),
         ({"choice": 1.5}, "choice: expected an integer from 0 on, got 1.5"),
+        ({"top_k": True}, r"top_k: expected 0 \(off\) to 2147483647, got True"),
     ],
 )
 def test_values_out_of_range_are_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         SamplingParams(**fields)
+
+
+def test_integers_may_be_those_of_numpy() -> None:
+    def drawn(of: Any) -> int:
+        params = SamplingParams(temperature=1.0, seed=of(-3), choice=of(2), top_k=of(40))
+        return Chooser(params, 50, []).choose(torch.zeros(50), 0)
+
+    assert drawn(np.int64) == drawn(int)
 
 
 def test_stop_may_be_one_string() -> None:

@@ -247,6 +247,21 @@ def test_close_gives_the_model_back() -> None:
     torch.testing.assert_close(got, stock_logits("qwen2", PROMPT))
 
 
+def test_a_model_that_was_given_back_is_never_run_with_attention_of_its_own() -> None:
+    """Nor does a second close() take it away from who has it since."""
+    model = tiny_model("qwen2")
+    first = load_backend(model)
+    second = load_backend(model)
+    first.close()
+    sequence = Sequence(second.new_pool(64))
+    sequence.reserve(64)
+    with pytest.raises(RuntimeError, match="expected one that this backend holds"):
+        second.prefill(sequence, PROMPT)
+    second.take()
+    first.close()
+    second.prefill(sequence, PROMPT)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_linear_layers_give_the_same_by_onednn(bias: bool) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(70, 130, bias=bias), torch.nn.ReLU())

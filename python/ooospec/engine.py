@@ -13,7 +13,15 @@ from typing import Any, Protocol
 from ooospec.backends.base import Backend
 from ooospec.config import EngineConfig
 from ooospec.errors import EngineClosed, InvalidRequest, OutOfPages, PromptTooLong
-from ooospec.formats import Message, Tool, check_tools, opens_thinking, render, tools_as_json
+from ooospec.formats import (
+    Message,
+    Tool,
+    check_tools,
+    opens_thinking,
+    render,
+    tools_as_json,
+    unicode,
+)
 from ooospec.kv import PrefixCache
 from ooospec.run import (
     DEFAULT_MAX_TOKENS,
@@ -158,6 +166,7 @@ class Engine:
         for name, text in (("prompt", prompt), ("opening", opening)):
             if not isinstance(text, str | None):
                 raise InvalidRequest(f"{name}: expected text, got {text!r:.80}")
+            unicode(text or "", name)
         known = tools_as_json(tools)
         check_tools(known)
         if prompt is None:
@@ -294,6 +303,7 @@ class Engine:
                 run.admit()
             run.begin()
             with self.lock:
+                self._check_open()
                 run.start()
             yield run
             while not run.is_over:

@@ -78,16 +78,19 @@ class SamplingParams:
         )
         enough = self.max_tokens is None or _is_count(self.max_tokens, 1)
         _require("max_tokens", self.max_tokens, enough, "an integer from 1 on")
-        _require("seed", self.seed, self.seed is None or isinstance(self.seed, int), "an integer")
+        seeded = self.seed is None or _is_count(self.seed, -math.inf)
+        _require("seed", self.seed, seeded, "an integer")
 
     def seeded(self) -> SamplingParams:
         """Returns these parameters with a seed: their own, or one drawn from the system."""
         return self if self.seed is not None else replace(self, seed=secrets.randbits(63))
 
 
-def _is_count(value: object, lowest: int = 0, highest: float = math.inf) -> bool:
-    """Returns whether `value` is an integer from `lowest` to `highest`."""
-    return isinstance(value, Integral) and lowest <= int(value) <= highest
+def _is_count(value: object, lowest: float = 0, highest: float = math.inf) -> bool:
+    """Returns whether `value` is an integer, no truth value, from `lowest` to `highest`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return False
+    return lowest <= int(value) <= highest
 
 
 def _require(name: str, value: object, valid: bool, expected: str) -> None:
@@ -108,7 +111,7 @@ class Chooser:
         self.params = params
         self._decodable = decodable
         self._eos_ids = sorted(eos_ids)
-        self.key = request_key(params.seed, params.choice)
+        self.key = request_key(int(params.seed), int(params.choice))
         self.core = _C.RowChoice(
             min_tokens=params.min_tokens,
             temperature=params.temperature,

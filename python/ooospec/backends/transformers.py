@@ -137,6 +137,7 @@ class TransformersBackend:
         self._takes_logits_to_keep = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._stock_attention = str(model.config._attn_implementation)
         self._fast_layers: list[torch.nn.Linear] = []
+        self._is_taken = False
         probe = self._probe()
         self.layers = probe.layers
         self.num_heads = frozenset(probe.num_heads)
@@ -151,9 +152,15 @@ class TransformersBackend:
         """Takes the model over, as at first; for one that was given back."""
         self.model.set_attn_implementation(ATTENTION)
         self._fast_layers = self._fast_layers or use_onednn(self.model)
+        self._is_taken = True
 
     def close(self) -> None:
-        """Gives the model back, with the attention it came with; take() takes it again."""
+        """Gives the model back, with the attention it came with; take() takes it again. Safe to
+        call twice, whoever has the model by then.
+        """
+        if not self._is_taken:
+            return
+        self._is_taken = False
         self.model.set_attn_implementation(self._stock_attention)
         undo(self._fast_layers)
         self._fast_layers = []
@@ -261,8 +268,15 @@ class TransformersBackend:
         wanted: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Runs the model once over int64[N] tokens; returns its logits of `wanted`, int64[M] rows
-        (None: of all), in its own dtype. Reads nothing back. Mutates: what `launch` writes.
+        (None: of all), in its own dtype. Reads nothing back. Mutates: what `launch` writes. Raises
+        RuntimeError where the model was given back: its own attention knows no launch.
         """
+        attention = self.model.config._attn_implementation
+        if attention != ATTENTION:
+            raise RuntimeError(
+                f"model: expected one that this backend holds, got one with the attention "
+                f"{attention!r}: it was given back, maybe by another backend of the same model"
+            )
         kwargs: dict[str, Any] = {}
         if wanted is not None and self._takes_logits_to_keep:
             kwargs["logits_to_keep"] = wanted
