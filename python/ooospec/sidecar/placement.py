@@ -234,6 +234,7 @@ class _Link:
     def __init__(self, sidecar: ProcessSidecar) -> None:
         self.ring = _C.HintRing(shared=True)
         self.pid: int | None = None
+        self._owner = os.getpid()
         self._sidecar = sidecar
         self._socket, self._child_socket = socket.socketpair()
         self._outbox: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
@@ -254,8 +255,9 @@ class _Link:
         """Ends the child and waits for it. Safe to call twice."""
         self._closing = True
         self._outbox.put(None)
-        with contextlib.suppress(OSError):  # the child may be gone already
-            self._socket.shutdown(socket.SHUT_RDWR)
+        if os.getpid() == self._owner:  # a fork that ends would take the child from its parent
+            with contextlib.suppress(OSError):  # the child may be gone already
+                self._socket.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         self._socket.close()

@@ -163,7 +163,7 @@ class RemoteSidecar(Sidecar):
             try:
                 body = wire.ask_body(message.messages, message.tools, message.tenant)
                 self._transmit(Message(Kind.ASK, self.session, message.request_id, body))
-            except (TypeError, ValueError) as error:  # no JSON, or too long
+            except (TypeError, ValueError, RecursionError) as error:  # no JSON, or too long
                 self._hear_report(WaveReport(message.request_id, outcome=f"failed: {error}"))
 
     def _transmit(self, message: Message) -> None:
