@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ooospec import _C
-from ooospec.draft import Drafter, DraftStore, TargetText
+from ooospec.draft import MAX_MEMORIES, Drafter, DraftStore, TargetText
 from ooospec.hints import HintRouter
 from ooospec.methods import METHODS, Method, method
 from ooospec.replay import replay, slot_records
@@ -251,6 +251,17 @@ class Recorded:
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.done += len(tokens)
+
+
+def test_the_memories_of_many_tenants_are_bounded() -> None:
+    """J09: those that nobody asked for lately go, and one that is in use stays what it is."""
+    store = DraftStore(byte_text())
+    first, second = store.memory("ooo", "first"), store.memory("ooo", "second")
+    for number in range(3 * MAX_MEMORIES):
+        store.memory("ooo", f"tenant {number}")
+        assert store.memory("ooo", "first") is first
+    assert len(store._memories) == MAX_MEMORIES
+    assert store.memory("ooo", "second") is not second
 
 
 def test_without_tools_no_call_is_drafted() -> None:
