@@ -11,6 +11,7 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,23 +21,46 @@ from _waves import chosen_stop, make_prompt, make_runner, run_wave
 from bench_round import SHAPES, copy_bandwidth, random_model
 from ooospec import HintRing
 from ooospec.sidecar.graph_wave import GraphWaveRunner
+from ooospec.sidecar.prompt import WavePrompt
 from ooospec.sidecar.wave import WaveReport
 
 
 def bench_case(
-    report: Report, runner: GraphWaveRunner, num_tokens: int, num_slots: int, args: Any
+    report: Report,
+    runner: GraphWaveRunner,
+    num_tokens: int,
+    num_slots: int,
+    args: Any,
+    *,
+    stand: bool = False,
 ) -> None:
-    """Adds the rows of waves over `num_slots` slots behind new prompts, and behind a cached one."""
+    """Adds the rows of waves over `num_slots` slots behind new prompts, and behind a cached one.
+
+    stand: the answers are tokens that stand in the prompt, as most values of requests do.
+    """
     rng, ring, vocab = random.Random(args.seed), HintRing(), runner.backend.decodable
     prompts = [make_prompt(num_tokens, num_slots, vocab, rng) for _ in range(args.repeats)]
+    if stand:
+        prompts = [with_answers(prompt, runner.max_value_tokens, rng) for prompt in prompts]
     for prompt in prompts[:2]:
         run_wave(runner, prompt, ring)
     runner.prefixes.clear()
     case = f"{num_slots} slots, {num_tokens} tokens, {runner.max_value_tokens} steps"
+    case += ", answers that stand in the prompt" if stand else ""
     add_rows(report, case, [run_wave(runner, prompt, ring) for prompt in prompts])
     run_wave(runner, prompts[0], ring)
     warm = [run_wave(runner, prompts[0], ring) for _ in prompts]
     add_times(report, f"{case}, warm prefix", "wave", [r.stop - r.start for r in warm])
+
+
+def with_answers(prompt: WavePrompt, num_tokens: int, rng: random.Random) -> WavePrompt:
+    """Returns a prompt each of whose slots is answered by tokens that stand in its prefix."""
+    starts = [rng.randrange(len(prompt.prefix) - num_tokens) for _ in prompt.slots]
+    slots = [
+        replace(slot, recorded=tuple(prompt.prefix[start : start + num_tokens]))
+        for slot, start in zip(prompt.slots, starts, strict=True)
+    ]
+    return replace(prompt, slots=tuple(slots))
 
 
 def add_rows(report: Report, case: str, waves: Sequence[WaveReport]) -> None:
@@ -84,6 +108,7 @@ def main() -> None:
     for num_tokens in args.prompt:
         for num_slots in args.slots:
             bench_case(report, runner, num_tokens, num_slots, args)
+    bench_case(report, runner, args.prompt[0], args.slots[0], args, stand=True)
     if device == "cuda":
         kv = sum(block.numel() * block.element_size() for block in runner.pool.blocks)
         rest = torch.cuda.max_memory_allocated() - num_bytes - kv

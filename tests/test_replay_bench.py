@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +162,32 @@ def test_a_recorded_hint_comes_behind_the_steps_of_its_slot(
     for answer in report.answers[1:]:
         reader, told = _C.ValueReader(), prompt.slots[answer.parameter].recorded
         size = 1 + [reader.feed(runner.builder.decode([token])) for token in told].index(True)
+        if isinstance(runner, GraphWaveRunner):
+            size = least_launches(prompt.prefix, told[:size])
         ended = [step.stop for step in report.steps if step.stop <= answer.time]
         # The first token comes from the launch that scored the functions, or from one behind it.
         assert len(ended) >= len(report.steps) - len(steps) + size - 1, answer
+    assert len(steps) >= 8
+
+
+def least_launches(prefix: Sequence[int], told: Sequence[int]) -> int:
+    """Returns the launches of an answer if each of them drafts all that stands in the prefix behind
+    the answer's last tokens, where most of these do.
+    """
+    text, launches, done = list(prefix), 1, 1
+    while done < len(told):
+        best = max(range(len(text)), key=lambda end: (same_end(text[: end + 1], told[:done]), end))
+        behind = text[best + 1 :] if text[best] == told[done - 1] else []
+        pairs = zip(told[done:], behind, strict=False)
+        right = list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+        done, launches = done + len(right) + 1, launches + 1
+    return launches
+
+
+def same_end(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns how many tokens both end with, at most four."""
+    pairs = zip(reversed(one[-4:]), reversed(other[-4:]), strict=False)
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 def test_a_record_without_a_call_ends_the_wave_at_once() -> None:

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "wave/token_lookup.h"
 
 namespace ooospec {
 namespace {
@@ -20,6 +21,8 @@ std::int64_t now_ns() {
 
 struct Cancelled {};
 
+constexpr int kMostDrafted = 16;  // tokens of an answer in one launch
+
 // A slot being answered, in a lane.
 struct Branch {
   const WaveSlot* slot;
@@ -27,7 +30,8 @@ struct Branch {
   int length;                    // tokens of its sequence in the cache
   std::vector<TokenId> pending;  // to launch: the rest of the question, or the last token
   int choice = -1;               // of the launch under way: its next token
-  int num_answered = 0;
+  std::vector<TokenId> draft;    // in the rows behind that of the choice: what it may be, and so on
+  std::vector<TokenId> answer;
   ValueReader reader;
 };
 
@@ -47,7 +51,8 @@ class WaveRun {
         ring_(ring),
         buffers_(wave.buffers_),
         num_prefix_(static_cast<int>(request.prefix.size())),
-        page_size_(buffers_.rows.page_size) {
+        page_size_(buffers_.rows.page_size),
+        lookup_(request.prefix) {
     const int lane_pages = std::max(request.pages_per_lane, 1);
     num_lanes_ =
         std::min(wave.num_lanes_, static_cast<int>(request.lane_pages.size()) / lane_pages);
@@ -313,13 +318,16 @@ class WaveRun {
       for (WaveRows* part : parts_) part->begin();
     }
     const bool asks = program == WaveProgram::kAsk;
+    num_spare_ = asks ? 0 : room() - static_cast<int>(num_to_launch());
+    num_to_draft_ = static_cast<int>(std::count_if(
+        active_.begin(), active_.end(), [](const Branch& one) { return one.pending.size() == 1; }));
     if (!asks) add_steps(true);
     add_steps(false);
     while (admits_ && next_ < waiting_.size() && !free_lanes_.empty() && room() > 0) {
       const WaveSlot* slot = waiting_[next_++];
       const int lane = free_lanes_.back();
       free_lanes_.pop_back();
-      active_.push_back({slot, lane, num_prefix_, slot->question, -1, 0, {}});
+      active_.push_back({slot, lane, num_prefix_, slot->question, -1, {}, {}, {}});
       add_pending(active_.back());
     }
     if (asks) add_steps(true);  // who is ahead can wait, so that all questions may fit
@@ -332,7 +340,27 @@ class WaveRun {
   void add_steps(bool one) {
     for (Branch& branch : active_) {
       if (branch.pending.empty()) continue;  // in this launch already
-      if ((branch.pending.size() == 1) == one) add_pending(branch);
+      if ((branch.pending.size() == 1) != one) continue;
+      add_pending(branch);
+      if (one) add_draft(branch);
+    }
+  }
+
+  // Adds guesses behind the branch's only token, in rows that nobody needs: three of four values
+  // stand in the request. A launch costs the same with them.
+  void add_draft(Branch& branch) {
+    branch.draft.clear();
+    const int share = num_spare_ / std::max(num_to_draft_--, 1);
+    if (branch.choice < 0 || parts_[0] != &buffers_.rows) return;
+    const int left = wave_.max_value_tokens_ - static_cast<int>(branch.answer.size()) - 1;
+    for (const TokenId token :
+         lookup_.behind(branch.answer, std::min({share, left, kMostDrafted}))) {
+      const int position = branch.length + static_cast<int>(branch.draft.size());
+      const std::int64_t slot = lane_slot(branch.lane, position);
+      const int row = buffers_.rows.add(token, position, branch.lane, ancestors_, slot);
+      ancestors_ |= WaveRows::bit(row);
+      branch.draft.push_back(token);
+      --num_spare_;
     }
   }
 
@@ -375,22 +403,34 @@ class WaveRun {
     }
   }
 
-  // Returns whether the branch's answer ended, and sends it if so.
+  // Takes up the branch's new tokens: the choice, and where that was drafted the one behind it, and
+  // so on. Returns whether the answer ended, and sends it if so.
   bool finish(Branch& branch) {
-    require_choice(branch.choice);
-    const std::vector<TokenId>& told = branch.slot->recorded;
-    const auto place = static_cast<std::size_t>(branch.num_answered);
-    const TokenId token = place < told.size() ? told[place] : buffers_.choices[branch.choice];
+    for (std::size_t i = 0;; ++i) {
+      const int row = branch.choice + static_cast<int>(i);
+      require_choice(row);
+      const std::vector<TokenId>& told = branch.slot->recorded;
+      const std::size_t place = branch.answer.size();
+      const TokenId token = place < told.size() ? told[place] : buffers_.choices[row];
+      if (answer(branch, token)) return true;
+      if (i == branch.draft.size() || branch.draft[i] != token) {
+        branch.pending.assign(1, token);
+        branch.draft.clear();
+        return false;
+      }
+      ++branch.length;
+    }
+  }
+
+  // Takes up a token; returns whether the answer ended.
+  bool answer(Branch& branch, TokenId token) {
+    branch.answer.push_back(token);
     const std::vector<TokenId>& eos = wave_.eos_ids_;
     bool ended = std::find(eos.begin(), eos.end(), token) != eos.end();
-    ++branch.num_answered;
     if (!ended && wave_.vocab_->contains(token)) {
       ended = branch.reader.feed(wave_.vocab_->bytes(token));
     }
-    if (!ended && branch.num_answered < wave_.max_value_tokens_) {
-      branch.pending.assign(1, token);
-      return false;
-    }
+    if (!ended && static_cast<int>(branch.answer.size()) < wave_.max_value_tokens_) return false;
     const WaveSlot& slot = *branch.slot;
     const bool sent = ended && send(slot, branch.reader.answer());
     result_.answers.push_back({now_ns(), HintKind::kValue, slot.tool, slot.parameter, sent});
@@ -440,8 +480,11 @@ class WaveRun {
   std::vector<int> free_lanes_;
   std::vector<WaveRows*> parts_;  // of the launch under way
   int num_wanted_ = 0;
+  int num_spare_ = 0;            // rows of it for guesses
+  int num_to_draft_ = 0;         // branches that may still have some
   std::uint64_t ancestors_ = 0;  // of the next row of a branch, in its part
   std::vector<Branch> active_;
+  const TokenLookup lookup_;
   std::string hint_;
   WaveResult result_;
 };

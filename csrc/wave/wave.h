@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole wave in one call: prefill, the scores of the functions, and every slot's answer, token by
-// token, each sent as soon as it is known. Nothing here knows what computes the launches.
+// A whole wave in one call: prefill, the scores of the functions, and every slot's answer, each
+// sent as soon as it is known: a token a launch, and more where the prompt tells what comes next.
+// Nothing here knows what computes the launches.
 #pragma once
 
 #include <atomic>

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cpp/check.h"
+#include "wave/token_lookup.h"
 
 namespace {
 
@@ -37,7 +38,8 @@ constexpr int kChunk = 8;
 constexpr int kParts = 3;
 constexpr int kPairs = 12;
 constexpr int kSpare = 1000;
-constexpr TokenId kEnd = 10;  // a line end; tokens 0 to 9 are digits
+constexpr TokenId kEnd = 10;   // a line end; tokens 0 to 9 are digits
+constexpr TokenId kAsked = 4;  // all tokens of a question but the last
 
 // Memory of N rows.
 struct Memory {
@@ -89,9 +91,11 @@ class Model {
   std::vector<WaveProgram> programs;
   std::map<std::int64_t, std::pair<TokenId, int>> cache;  // slot -> token and position
   std::vector<std::vector<std::int64_t>> pages;           // of each sequence, the prefix last
-  Wave* cancels = nullptr;                                // cancelled at the launch `fails_at`
+  int num_prefix = 0;
+  Wave* cancels = nullptr;  // cancelled at the launch `fails_at`
   std::size_t fails_at = 1000;
   bool blind = false;
+  bool told = false;  // its answers are not its own
 
  private:
   static const char* launch(void* self, int program) {
@@ -167,6 +171,12 @@ class Model {
         EXPECT_EQ(rows.sequences[other], sequence);
         EXPECT(seen.insert(rows.positions[other]).second);
       }
+      for (int position = num_prefix + 1; !told && position < rows.lengths[sequence]; ++position) {
+        const auto lane = static_cast<std::size_t>(sequence);
+        const TokenId token = cache.at(slot(lane, position)).first;
+        const TokenId before = cache.at(slot(lane, position - 1)).first;
+        EXPECT(token == before + 1 || before == kAsked);  // what was drafted and is wrong is gone
+      }
       EXPECT_EQ(seen.size(), rows.positions[row] + 1);
       EXPECT_EQ(*seen.rbegin(), rows.positions[row]);
     }
@@ -207,7 +217,7 @@ WaveRequest make_request(int num_tools, int num_prefix, int num_lanes, Model& mo
   }
   request.options.push_back({kNoTool, {0}});
   for (int i = 0; i < 2 * num_tools; ++i) {
-    std::vector<TokenId> question(static_cast<std::size_t>(1 + i % 5), 4);
+    std::vector<TokenId> question(static_cast<std::size_t>(1 + i % 5), kAsked);
     question.back() = 9 - i % 4;
     request.slots.push_back({static_cast<std::uint16_t>(i / 2), static_cast<std::uint16_t>(i % 2),
                              false, question, ValueSchema("{\"type\":\"integer\"}")});
@@ -218,6 +228,7 @@ WaveRequest make_request(int num_tools, int num_prefix, int num_lanes, Model& mo
   for (int i = 0; i < num_lanes * request.pages_per_lane; ++i) {
     request.lane_pages.push_back(num_pages + i);
   }
+  model.num_prefix = num_prefix;
   model.pages.clear();
   for (int lane = 0; lane < num_lanes; ++lane) {
     model.pages.emplace_back(request.prefix_pages.begin(),
@@ -275,6 +286,52 @@ TEST(every_slot_gets_its_answer_whatever_lanes_and_prefix) {
   }
 }
 
+TEST(what_stands_in_the_prefix_takes_fewer_launches) {
+  std::vector<std::size_t> launches;
+  for (const std::vector<TokenId>& prefix :
+       {std::vector<TokenId>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+        std::vector<TokenId>{5, 1, 6, 1, 7, 1, 8, 1, 9, 1},     // never right
+        std::vector<TokenId>{5, 6, 7, 0, 8, 9, 3, 6, 8, 0},     // here and there
+        std::vector<TokenId>{0, 0, 5, 6, 7, 8, 9, kEnd, 0, 0},  // always right
+        std::vector<TokenId>{0, 0, 0, 0, 0, 5, 6, 7, 8, 9}}) {  // to its end
+    Model model(3);
+    WaveRequest request = make_request(1, 10, 3, model);
+    request.prefix = prefix;
+    request.slots[0].question = {5};
+    request.slots[1].question = {kAsked, 4};
+    HintRing ring;
+    Wave wave(digits(), {}, kMaxValueTokens, 3, kAll, model.buffers, model.launcher());
+    const WaveResult result = wave.run(request, ring);
+    const std::vector<std::string> found = hints(ring);
+    EXPECT(std::set<std::string>(found.begin() + 1, found.end() - 1) ==
+           (std::set<std::string>{"0.0=6789", "0.1=56789"}));
+    for (const ooospec::WaveStep& step : result.steps) EXPECT(step.num_rows <= kRows);
+    launches.push_back(model.programs.size());
+  }
+  EXPECT_EQ(launches[1], launches[0]);
+  EXPECT(launches[2] < launches[1]);
+  EXPECT(launches[3] < launches[2]);
+  EXPECT(launches[4] < launches[2]);
+}
+
+TEST(a_lookup_goes_on_from_the_place_that_matches_best) {
+  const std::vector<TokenId> text = {1, 2, 3, 9, 2, 3, 4, 1, 3, 5};
+  const ooospec::TokenLookup lookup(text);
+  const auto behind = [&](std::vector<TokenId> answer, int count) {
+    const auto found = lookup.behind(answer, count);
+    return std::vector<TokenId>(found.begin(), found.end());
+  };
+  using Tokens = std::vector<TokenId>;
+  EXPECT(behind({1, 2, 3}, 2) == (Tokens{9, 2}));
+  EXPECT(behind({7, 2, 3}, 2) == (Tokens{4, 1}));  // the last of two
+  EXPECT(behind({3}, 4) == (Tokens{5}));           // to the end of the text
+  EXPECT(behind({5}, 4).empty());
+  EXPECT(behind({8}, 4).empty());
+  EXPECT(behind({}, 4).empty());
+  EXPECT(behind({1}, 0).empty());
+  EXPECT(behind({1}, -3).empty());
+}
+
 TEST(many_questions_go_in_one_wide_launch) {
   Model model(7);
   const WaveRequest request = make_request(6, 9, 7, model);
@@ -321,6 +378,7 @@ TEST(what_was_recorded_is_said_by_the_same_launches) {
   first.run(asked, ring);
   const std::vector<std::string> own = hints(ring);
   WaveRequest told = make_request(3, 9, 3, model);
+  model.told = true;
   told.recorded = 1;  // the model itself finds tool 2 the likeliest
   told.slots[2].recorded = {4, 2, kEnd};
   told.slots[3].recorded = {7, kEnd};
