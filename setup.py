@@ -144,7 +144,7 @@ class NinjaBuild(build_ext):
         target = Path(self.get_ext_fullpath(extension.name)).resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
         on_cuda = extension.name == "ooospec._C_cuda"
-        folder = Path(self.build_temp).resolve() / ("cuda" if on_cuda else "")
+        folder = self.kept_folder() / ("cuda" if on_cuda else "")
         folder.mkdir(parents=True, exist_ok=True)
         compile_flags, link_flags = flags()
         compile_flags += [f"-I{path}" for path in self.include_dirs]
@@ -181,6 +181,14 @@ class NinjaBuild(build_ext):
         command = [str(Path(ninja.BIN_DIR) / "ninja"), *quiet, "-C", str(folder)]
         if subprocess.run(command).returncode != 0:
             raise SystemExit("ooospec: the C++ core did not compile; see the compiler's message.")
+
+    def kept_folder(self) -> Path:
+        """Returns the folder of the objects. An editable installation would drop its own, and the
+        first `build_ext --inplace` compile all again.
+        """
+        if not self.editable_mode:
+            return Path(self.build_temp).resolve()
+        return ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}"
 
 
 def together(folder: Path) -> Path:
