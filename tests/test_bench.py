@@ -129,6 +129,10 @@ def test_a_warm_bench_reads_all_prompts_from_the_cache(
         (("--adapter", "x"), "expected NAME=FOLDER, got 'x'"),
         (("--adapter", "x=."), "expected a --sidecar that it belongs to"),
         (("--method", "ooo"), "expected a --sidecar, got none"),
+        (
+            ("--sidecar", "{model}", "--adapter", "x=.", "--method", "ooo"),
+            "--adapter: expected --method 'ooo, x' for it, got none",
+        ),
         (("--method", "fast"), "expected some of ar, ooo, .*, got 'fast'"),
         (("--requests", "{twice}"), "expected ids that differ, got 'a' twice"),
         (("--device", "nowhere"), "device: expected one that is here, .*, got 'nowhere'"),

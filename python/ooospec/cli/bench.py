@@ -95,7 +95,7 @@ def bench(
     ooospec bench --target MODEL --requests requests.jsonl --out results
 
     ooospec bench --target MODEL --requests a.jsonl --requests b.jsonl --sidecar SMALL_MODEL
-    --adapter mine=adapter --method toolspec --method ooo --method perfect
+    --adapter mine=adapter --method toolspec --method "ooo, mine" --method perfect
 
     Every answer is compared with that of `ar`; exit code 1 if one differs.
     """
@@ -204,4 +204,7 @@ def _methods(
         names = [run.PERFECT if name == PERFECT else name for name in wanted]
         if not {"ooo", "ooo+self"}.isdisjoint(names) and sidecar is None:
             raise InvalidRequest("--method ooo: expected a --sidecar, got none")
+        for own in (f"ooo, {name}" for name in adapters):
+            if not {own, own + run.SPLIT}.intersection(names):
+                raise InvalidRequest(f"--adapter: expected --method {own!r} for it, got none")
     return tuple(dict.fromkeys([run.PLAIN, *names]))
