@@ -80,7 +80,7 @@ def demo(
     text: Annotated[str | None, typer.Argument(help="A request; a flight booking if none.")] = None,
     tools: opt.Tools = None,
     requests: opt.Requests = None,
-    method: Annotated[str, typer.Option(help="A name of ooospec.methods.METHODS.")] = "ooo",
+    method: opt.MethodName = "ooo",
     max_tokens: opt.MaxTokens = 256,
     svg: Annotated[
         Path | None,

@@ -27,7 +27,7 @@ def generate(
     requests: opt.Requests = None,
     limit: Annotated[int | None, typer.Option(help="Only so many requests.", min=1)] = None,
     system: Annotated[str | None, typer.Option(help="Text of a system message.")] = None,
-    method: Annotated[str, typer.Option(help="A name of ooospec.methods.METHODS.")] = "ooo",
+    method: opt.MethodName = "ooo",
     as_json: opt.Json = False,
     trace: opt.Trace = None,
     max_tokens: opt.MaxTokens = 512,

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ooospec.errors import InvalidRequest
 from ooospec.files import check_place
+from ooospec.methods import METHODS
 from ooospec.model_files import cached_folder, located, model_path
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
 from ooospec.sidecar.sockets import is_address
@@ -155,6 +156,7 @@ Trace = Annotated[
         help="Write a trace for ui.perfetto.dev to this file.", dir_okay=False, callback=place
     ),
 ]
+MethodName = Annotated[str, typer.Option("--method", help=f"What drafts: {', '.join(METHODS)}.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
 
 

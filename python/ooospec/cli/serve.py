@@ -25,7 +25,7 @@ def serve(
     model_name: Annotated[
         str | None, typer.Option(help="What clients call the model; its folder's name, or its id.")
     ] = None,
-    method: Annotated[str, typer.Option(help="A name of ooospec.methods.METHODS.")] = "ooo",
+    method: opt.MethodName = "ooo",
     api_keys: Annotated[
         Path | None,
         typer.Option(

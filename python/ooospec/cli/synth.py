@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ooospec requests synth`: made-up requests, to train, to test and to load with."""
+"""`ooospec requests synth`: made-up requests, to train, to test and to load a server with."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ import typer
 import ooospec.cli.options as opt
 from ooospec.files import whole_file
 
-requests = typer.Typer(help="Requests for tool calls.", no_args_is_help=True)
+requests = typer.Typer(
+    help="Make up requests for tool calls, or build evaluation sets.", no_args_is_help=True
+)
 
 
 @requests.callback()
 def _group() -> None:
-    """Requests for tool calls: one JSON object a line."""
+    """Make up requests for tool calls, or build evaluation sets: one JSON object a line."""
 
 
 @requests.command()
@@ -41,7 +43,7 @@ def synth(
         ),
     ] = None,
     families: Annotated[
-        str | None, typer.Option(help="Comma-separated; all if not given. See below.")
+        str | None, typer.Option(help="Comma-separated; all if not given. See above.")
     ] = None,
     held_out: Annotated[
         bool,
