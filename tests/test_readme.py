@@ -83,6 +83,7 @@ SPAN = [
     )
 ]
 IN_MS = ("wave p50", "first hint p50", "chosen values p50")  # their rows are in us
+WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
 NUMBERS = [
     *SPAN,
     ("methods_rounds", "all", "equal", "{:,.0f} tokens, all equal"),
@@ -165,6 +166,15 @@ def test_it_says_what_the_worst_rows_are() -> None:
     most = max(values("survival", "most", without="its own rounds"))
     replays = sum(values("survival", "cases", without="its own rounds"))
     assert f"at most {most:.0f} rounds in each of {replays:,.0f} replays" in text
+
+
+def test_it_says_what_rounds_cost_on_a_cpu() -> None:
+    with (ROOT / "bench" / "results" / "methods_time.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["case"] == "cost"]
+    cost = {row["metric"]: float(row["value"]) for row in rows}
+    narrow, wide = (WORDS[round(cost[f"{num} rows"] / cost["1 rows"])] for num in (16, 64))
+    said = f"a round of 16 rows costs {narrow} plain ones and one of 64 {wide},"
+    assert said in " ".join(README.split())
 
 
 def test_it_says_where_it_runs() -> None:
