@@ -42,7 +42,7 @@ $(READY): pyproject.toml setup.py
 	@$(PIP) 'setuptools>=77' 'pybind11>=2.13' 'ninja>=1.11'
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing $(TORCH)"; \
 	  { ! command -v nvidia-smi >/dev/null && $(PIP) $(TORCH_CPU) $(TORCH) 2>/dev/null; } || $(PIP) $(TORCH); }
-	@echo "installing ooospec and its tools"
+	@echo "compiling ooospec and installing its tools: takes minutes"
 	@$(PIP) --no-build-isolation --editable '.[test,dev]'
 	@touch $@
 
@@ -60,7 +60,7 @@ demo: build  ## a request answered live: make demo TARGET=... SIDECAR=...
 # A wheel runs with the glibc it was linked against and newer. Zig's compiler links against any, and
 # libc++ statically: the wheel then runs wherever torch does.
 GLIBC ?= 2.28
-wheel: $(READY)  ## dist/*.whl for glibc $(GLIBC) or newer, and dist/*.tar.gz
+wheel: $(READY)  ## dist/*.whl for glibc 2.28 (GLIBC=...) or newer, and dist/*.tar.gz
 	@$(PIP) ziglang && rm -rf dist
 	CXX="$(abspath $(BIN))/python -m ziglang c++ -target $(shell uname -m)-linux-gnu.$(GLIBC)" \
 	  $(BIN)/python -m build --outdir dist .
