@@ -3,7 +3,6 @@
 // How often a target writes parameters that may be left out, learnt from its calls.
 #pragma once
 
-#include <algorithm>
 #include <span>
 
 #include "call/call_reader.h"

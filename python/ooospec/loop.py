@@ -184,22 +184,17 @@ class Loop:
     def step(self) -> None:
         """Runs one round alone. Mutates: sequence, output, sources, metrics."""
         start = time.perf_counter()
-        riders: Seq[Ask] = ()
-        if self._branches is not None:
-            self._branches.max_riders = self.backend.num_sequences - 1
-        rows = self._propose(self._max_nodes)
-        if self._branches is not None:
-            riders = self._branches.riders()
+        own, *riders = self.ask(self._max_nodes, self.backend.num_sequences - 1)
         verdict = self.backend.verify(
-            self.sequence,
-            rows,
-            self._chooser,
-            len(self.output.token_ids),
-            top8=self._wants_top8 and rows.num_nodes > 0,
+            own.sequence,
+            own.rows,
+            own.chooser,
+            own.place,
+            top8=own.top8,
             meanwhile=self.meanwhile,
             riders=riders,
         )
-        self.take(rows, verdict, start)
+        self.take(own.rows, verdict, start)
 
     def ask(self, budget: int, max_riders: int) -> list[Ask]:
         """Returns what the next round is to verify, of the answer and of at most `max_riders`
