@@ -87,7 +87,7 @@ def rich_tables(cells: Seq[Cell], caption: str = "") -> list[Table]:
         table.add_column("method", no_wrap=True)
         headings = ("equal", "decoding", "in total", "a round", "of the call", "p50 ms", "p95 ms")
         for heading in headings:
-            table.add_column(heading, justify="right")
+            table.add_column(heading, justify="right", overflow="fold")
         for cell in own:
             texts = cell_texts(cell)
             style = "bold red" if cell.num_equal < cell.num_requests else None
@@ -101,7 +101,7 @@ def wave_table(waves: Seq[WaveFigures]) -> Table:
     """Returns what became of waves, for a terminal."""
     table = Table(title="the sidecar's waves", title_justify="left")
     for place, heading in enumerate(WAVE_COLUMNS):
-        table.add_column(heading, justify="left" if place < 2 else "right")
+        table.add_column(heading, justify="left" if place < 2 else "right", overflow="fold")
     for one in waves:
         table.add_row(*wave_texts(one))
     return table

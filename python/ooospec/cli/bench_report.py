@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import ooospec.cli.options as opt
 from ooospec.cli.requests import read_requests
 from ooospec.cli.samples import SAMPLES
 from ooospec.errors import InvalidRequest
@@ -113,9 +114,9 @@ def run_and_report(
         print((out / CELLS).read_text(), end="")
     else:
         for table in rich_tables(cells, caption):
-            Console().print(table)
+            opt.table_console().print(table)
         if waves:
-            Console().print(wave_table(waves))
+            opt.table_console().print(wave_table(waves))
     console.print(f"{out / PAGE}, {TABLE}, {CELLS}", highlight=False, markup=False)
     raise typer.Exit(0 if all(record.equal for record in kept.records) else 1)
 

@@ -76,7 +76,7 @@ def estimate(
     for name, one in totals.items():
         counts = (f"{one['rate']:.2f}", f"{one['speedup']:.2f}", f"{one['seconds']:,.1f}")
         table.add_row(name, str(one["answers"]), *counts)
-    Console().print(table)
+    opt.table_console().print(table)
     _print_worst(listed)
 
 
@@ -116,4 +116,4 @@ def _print_worst(listed: list[Estimate]) -> None:
         text = " ".join(one.text.split())
         text = text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
         table.add_row(escape(one.name), str(one.num_tokens), *rates, escape(text))
-    Console().print(table)
+    opt.table_console().print(table)

@@ -50,6 +50,7 @@ class Backend(StrEnum):
 
 
 MODEL, SAMPLING = "Models", "Sampling"
+TABLE_WIDTH = 160
 
 Target = Annotated[
     str, typer.Option("--target", "-t", help="Folder or hub id of the model that answers.")
@@ -158,6 +159,14 @@ Trace = Annotated[
 ]
 MethodName = Annotated[str, typer.Option("--method", help=f"What drafts: {', '.join(METHODS)}.")]
 MaxTokens = Annotated[int, typer.Option(help="Most tokens of an answer.", min=1)]
+
+
+def table_console() -> Console:
+    """Returns a console for tables: as wide as the terminal, and wide where there is none."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, TABLE_WIDTH)
+    return console
 
 
 @dataclass(frozen=True)
