@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         usual_styles,
     )
     from ooospec.draft import Drafter
-    from ooospec.engine import Engine, Generation
+    from ooospec.engine import Delta, Engine, Generation
     from ooospec.loading import load
     from ooospec.sampling import SamplingParams
 
@@ -38,6 +38,7 @@ __all__ = [
     "AnswerReader",
     "CallReader",
     "CallStyle",
+    "Delta",
     "DraftTree",
     "Drafter",
     "Engine",
@@ -59,6 +60,7 @@ __all__ = [
 
 # Public name -> the module of ooospec that has it; all others are of the compiled core.
 _HOMES = {
+    "Delta": "engine",
     "Drafter": "draft",
     "Engine": "engine",
     "Generation": "engine",
