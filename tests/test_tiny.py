@@ -20,7 +20,7 @@ from ooospec.sidecar.prompt import was_trained
 from ooospec.synth.generate import generate
 from ooospec.target_text import TEMPLATE_SHARE, call_styles
 from ooospec.tiny.__main__ import app
-from ooospec.tiny.build import NUMBERS
+from ooospec.tiny.build import NUMBERS, Builder
 from ooospec.tiny.card import CARD
 from ooospec.tiny.evaluation import answers, shares
 from ooospec.tiny.examples import ChatExamples, Recipe, WaveExamples, chat_texts, prepare
@@ -207,6 +207,10 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
     backend = load_backend(folder, device="cpu")
     assert backend.tokenizer is not None
     assert backend.context_limit >= CONTEXT
+    other = "sidecar" if part == "target" else "target"
+    for start, got in ((folder, f"got a {part} in"), (tmp_path, "got no")):
+        with pytest.raises(InvalidRequest, match=f"expected the folder of a tiny {other}, {got}"):
+            Builder(other, Recipe(1, ()), tmp_path / "further", device="cpu", start=start)
     if part == "target":
         out = tmp_path / "evaluation.json"
         args = ["evaluate", str(folder), "--out", str(out), "--held-out", "3", "--device", "cpu"]

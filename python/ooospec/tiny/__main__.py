@@ -45,10 +45,10 @@ def train(
     synth: Annotated[int, typer.Option(help="Requests to make up.")] = 100_000,
     steps: Annotated[int | None, typer.Option(help="Of the optimizer.")] = None,
     seconds: Annotated[float, typer.Option(help="Without --steps: as many as this has.")] = 150,
-    step_tokens: Annotated[int, typer.Option()] = 32768,
-    learning_rate: Annotated[float, typer.Option()] = 2e-3,
+    step_tokens: Annotated[int, typer.Option(help="Of a step, padding included.")] = 32768,
+    learning_rate: Annotated[float, typer.Option(help="At its highest.")] = 2e-3,
     processes: Annotated[int, typer.Option(help="That prepare examples.")] = 1,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(help="Of weights, requests and their order.")] = 0,
     strange: Annotated[
         float, typer.Option(help="Share of made-up requests' names and values: strange words.")
     ] = 0.0,

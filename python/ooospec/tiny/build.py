@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from ooospec.errors import InvalidRequest
 from ooospec.synth.generate import generate
 from ooospec.tiny.card import write_card
 from ooospec.tiny.evaluation import answers, shares
@@ -35,8 +36,9 @@ _DEV_TOKENS = 16_384  # of a pass
 class Builder:
     """Trains one of the pair.
 
-    folder: where it is put; a run that was ended goes on from there. start: folder of a trained one
-    that is trained further, None for random weights and a new tokenizer.
+    recipe: what it is trained on. folder: where it is put; a run that was ended goes on from there.
+    processes: that prepare examples. start: folder of a trained one of the same part that is
+    trained further, None for random weights and a new tokenizer.
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class Builder:
         processes: int = 1,
         start: Path | None = None,
     ) -> None:
+        """Raises InvalidRequest for a start that is none."""
         self.part, self.recipe, self.folder = part, recipe, folder
         self._processes = processes
-        self._before = None if start is None else json.loads((start / NUMBERS).read_text())
+        self._before = None if start is None else _numbers(start, part)
         self.tokenizer, self.model = _new(part, recipe) if start is None else _trained(start)
         make = ChatExamples if part == "target" else WaveExamples
         self.train = prepare(recipe, make(self.tokenizer), processes)
@@ -82,7 +85,7 @@ class Builder:
         self.losses, self.seconds = run.losses, run.seconds
 
     def exact(self) -> dict[str, dict[str, float]]:
-        """Returns the loss, and the share of rows of each kind that are written right, by set."""
+        """Returns for each dev set the loss, and the share of rows written right by their kind."""
         found = {}
         for name, examples in self.dev.items():
             done = evaluate(self.scorer, examples, 0, pass_tokens=_DEV_TOKENS, shared=True)
@@ -145,7 +148,23 @@ def _new(part: Part, recipe: Recipe) -> tuple[Any, Any]:
     return tokenizer, new_model(shape, tokenizer, recipe.seed)
 
 
+def _numbers(folder: Path, part: Part) -> dict[str, Any]:
+    """Returns what save() told of the model in a folder. Raises InvalidRequest where there is none
+    of that part.
+    """
+    path = folder / NUMBERS
+    if not path.is_file():
+        raise InvalidRequest(f"start: expected the folder of a tiny {part}, got no {path}")
+    numbers: dict[str, Any] = json.loads(path.read_text())
+    if numbers.get("part") != part:
+        raise InvalidRequest(
+            f"start: expected the folder of a tiny {part}, got a {numbers.get('part')} in {folder}"
+        )
+    return numbers
+
+
 def _trained(folder: Path) -> tuple[Any, Any]:
+    """Returns the tokenizer and the model of a folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

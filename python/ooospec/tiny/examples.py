@@ -30,9 +30,12 @@ _WORD = re.compile(r"\b[a-z]{3,10}\b")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is trained on. synth: generated requests; requests: others, repeated so many times an
-    epoch; seed: of the former; strange: share of names and values of them that are strange words,
-    most from the others.
+    """What is trained on.
+
+    synth: number of generated requests. requests: others. seed: of the generated ones.
+    repeat: how often the others come in an epoch.
+    strange: share of the generated names and values that are strange words, most of them from the
+    others; in [0, 1].
     """
 
     synth: int
@@ -51,7 +54,10 @@ class Recipe:
 
 
 class ChatExamples:
-    """Makes the examples of a target: the dialogue, and the answer as the chat template has it."""
+    """Makes the examples of a target: the dialogue, and the answer as the chat template has it.
+
+    tokenizer: with a chat template that takes tools.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

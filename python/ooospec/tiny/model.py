@@ -13,7 +13,9 @@ CONTEXT = 4096  # tokens; longer dialogues are not for models of this size
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen3 model with tied embeddings."""
+    """Sizes of a Qwen3 model with tied embeddings. num_tokens: of the vocabulary. hidden, inner:
+    width of the residual stream and of the MLP. layers, heads, kv_heads: how many.
+    """
 
     num_tokens: int
     hidden: int

@@ -32,8 +32,10 @@ _SORTED = 4096  # examples that are sorted by length together
 class Settings:
     """How a model is trained.
 
-    num_steps: of the optimizer. step_tokens: of a step, padding included. text_weight: of a token
-    of a prompt in the loss; one of an answer has that of its row (see WEIGHTS).
+    num_steps: of the optimizer. step_tokens: of a step, padding included. learning_rate: at its
+    highest; see rate(). weight_decay: of products; see _groups(). warmup: share of the steps in
+    which the rate rises. text_weight: of a token of a prompt in the loss; one of an answer has that
+    of its row (see WEIGHTS). seed: of the order of the examples.
     """
 
     num_steps: int
@@ -112,7 +114,7 @@ def on(batch: Batch, device: torch.device) -> Batch:
 class Run:
     """A run over `examples`; goes on from the checkpoint in `folder` if there is one.
 
-    losses: of each step, a weighted token. seconds: that they took.
+    losses: of each step, per weighted token. seconds: that the steps took.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Run:
 
 
 def seconds_a_step(scorer: Scorer, examples: Seq[Example], settings: Settings) -> float:
-    """Returns what a step takes, from passes over some batches that change nothing."""
+    """Returns the seconds that a step takes, from passes over some batches that change nothing."""
     steps = Steps(examples, replace(settings, num_steps=_PROBES + _WARM))
     batches = [steps[number] for number in range(len(steps))]
     for number, batch in enumerate(batches):

@@ -10,7 +10,7 @@ from ooospec.synth.generate import generate
 from ooospec.tiny.model import Shape, new_model
 from ooospec.tiny.tokenizer import train_tokenizer
 
-SHAPE = Shape(600, 32, 64, 1, 2, 1, 16)
+SHAPE = Shape(num_tokens=600, hidden=32, inner=64, layers=1, heads=2, kv_heads=1, head_dim=16)
 
 
 def untrained_pair(folder: Path) -> tuple[str, str]:
