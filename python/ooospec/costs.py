@@ -77,14 +77,16 @@ class RoundClock:
         self._num_rows[request_id] = num_rows
 
     def committed(self) -> None:
-        """Hears that the round is over, the first time behind it; settle() does the rest."""
+        """Hears that the round is over. Requests that share it each say so: the first counts."""
         if self._num_rows:
             us = (time.perf_counter() - self._start) * 1e6
             self._timed.append((sum(self._num_rows.values()), us))
             self._num_rows.clear()
 
     def settle(self) -> None:
-        """Lets the costs know of the rounds that are over; the next launch need not wait for it."""
+        """Lets the costs know of the rounds that are over. Apart from committed(), so that the next
+        launch does not wait for it.
+        """
         timed, self._timed = self._timed, []
         for num_rows, us in timed:
             if num_rows <= MAX_NODES:

@@ -117,11 +117,14 @@ class Drafter:
     memory: from DraftStore.memory, or None for one of this request's own.
     prompt: the target's prompt ids, at least one.
     costs_us: float[64], time of a round of 1..64 rows; None: rows up to the budget are free.
-    sources: sources from outside, at most 9.
+    sources: sources from outside, at most MAX_SOURCES.
+    messages: OpenAI messages of the request: values may stand in them, and sources are given them.
     num_opening: so many tokens at the end of the prompt are what the answer is made to begin with.
     thinking: the answer begins inside <think>.
-    Raises ValueError for an empty prompt, too many sources, or tools that are none; ids outside the
-    vocabulary, and an opening longer than the prompt, show at the first use.
+    answer: the committed tokens. branches: of this request's values; they hear of its hints too.
+    Raises ValueError for an empty prompt, too many sources, or tools that are none. At the first
+    use, not before, raises IndexError for ids outside the vocabulary, and ValueError for an opening
+    longer than the prompt.
     """
 
     text: TargetText
@@ -135,7 +138,7 @@ class Drafter:
     num_opening: int = 0
     thinking: bool = False
     answer: list[int] = field(default_factory=list, init=False)
-    branches: list[_C.SlotBranch] = field(default_factory=list, init=False)  # that hear of hints
+    branches: list[_C.SlotBranch] = field(default_factory=list, init=False)
     _cut_noted: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:

@@ -57,7 +57,7 @@ class Drafting(Protocol):
 class Engine:
     """Runs requests on one backend. Thread-safe; the rounds of different requests alternate.
 
-    lock: of pool, caches and backend; for who drives runs himself.
+    lock: of pool, caches and backend; for those who drive runs themselves (see run() and step()).
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class Engine:
         messages: OpenAI messages, earlier calls and tool results included. tools: OpenAI JSON or
         typed functions.
         method: a name in `methods`, or a MakeDrafter; None: `ooo` where it is known, else `ar`.
-        tenant: requests of one tenant share cached prefixes.
+        tenant: requests of one tenant share cached prefixes and what drafting learns from answers.
         sampling: fields of SamplingParams.
         Raises InvalidRequest, PromptTooLong, OutOfPages; the engine stays usable. Raises
-        EngineClosed behind close().
+        EngineClosed after close().
         """
         request = self.request(messages, tools, tenant=tenant, **sampling)
         return _last(self._rounds(self.run(request, method)))
@@ -193,10 +193,10 @@ class Engine:
         return Run(self, request, self._method(method))
 
     def step(self, runs: Seq[Run]) -> None:
-        """Runs one round of runs that have started and are not over: at most as many as nodes.
+        """Runs one round of runs that have started and are not over, which share its rows.
 
-        Several share its rows. What fails in one of them is its `error`, the others go on. Mutates:
-        the runs. Raises what the backend raises, and EngineClosed.
+        runs: 1 to config.max_nodes of them. What fails in one of several is its `error`, and the
+        others go on. Mutates: the runs. Raises what the backend raises, and EngineClosed.
         """
         with self.lock:
             self._check_open()
@@ -269,7 +269,9 @@ class Engine:
         return self.methods[method]
 
     def _request(self, prompt_ids: list[int], sampling: dict[str, Any], **rest: Any) -> Request:
-        """Validates what can be known before anything runs."""
+        """Returns a request, checked as far as it can be before anything runs. Raises
+        InvalidRequest, PromptTooLong.
+        """
         try:
             params = SamplingParams(**sampling).seeded()
         except TypeError as error:
