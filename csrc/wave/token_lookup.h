@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What followed the last tokens of an answer where they stand in a text: a guess at what comes
-// next.
+// A guess at how an answer goes on: as a text does where the answer's last tokens stand in it.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +13,10 @@
 
 namespace ooospec {
 
+// Finds tokens of one text by the tokens in front of them. Const once made: for any thread.
 class TokenLookup {
  public:
-  // text: lives as long as this. O(tokens).
+  // text: must live as long as this object. O(tokens).
   explicit TokenLookup(std::span<const TokenId> text) : text_(text), before_(text.size()) {
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto [last, is_new] = last_.try_emplace(text[i], static_cast<int>(i));
@@ -56,8 +56,8 @@ class TokenLookup {
   }
 
   std::span<const TokenId> text_;
-  std::unordered_map<TokenId, int> last_;  // place of a token
-  std::vector<int> before_;                // the place before with the same token, or -1
+  std::unordered_map<TokenId, int> last_;  // the last place of each token
+  std::vector<int> before_;                // of each place: the one before with its token, or -1
 };
 
 }  // namespace ooospec

@@ -21,7 +21,7 @@ std::int64_t now_ns() {
 
 struct Cancelled {};
 
-constexpr int kMostDrafted = 16;  // tokens of an answer in one launch
+constexpr int kMostDrafted = 16;  // guesses of one answer in a launch
 
 // A slot being answered, in a lane.
 struct Branch {
@@ -29,8 +29,8 @@ struct Branch {
   int lane;
   int length;                    // tokens of its sequence in the cache
   std::vector<TokenId> pending;  // to launch: the rest of the question, or the last token
-  int choice = -1;               // of the launch under way: its next token
-  std::vector<TokenId> draft;    // in the rows behind that of the choice: what it may be, and so on
+  int choice = -1;  // where in WaveBuffers::choices the launch leaves its next token, -1: nowhere
+  std::vector<TokenId> draft;  // guesses at that token and those after it, in the rows behind it
   std::vector<TokenId> answer;
   ValueReader reader;
 };
@@ -305,7 +305,8 @@ class WaveRun {
     return count;
   }
 
-  // Fills a launch with the next row of every branch and with questions, and runs it.
+  // Fills a launch with what the branches have pending, guesses and new questions, and runs it. One
+  // that scores has its first rows already.
   void launch(WaveProgram program) {
     parts_.clear();
     num_wanted_ = 0;
@@ -336,7 +337,7 @@ class WaveRun {
     call(program, used);
   }
 
-  // Adds the branches that have one token to launch, or those that have more.
+  // Adds the branches that have one token to launch, with guesses behind it, or those with more.
   void add_steps(bool one) {
     for (Branch& branch : active_) {
       if (branch.pending.empty()) continue;  // in this launch already
@@ -346,8 +347,8 @@ class WaveRun {
     }
   }
 
-  // Adds guesses behind the branch's only token, in rows that nobody needs: three of four values
-  // stand in the request. A launch costs the same with them.
+  // Adds guesses behind the branch's only token, in rows that nobody needs: most values stand in
+  // the request, and a launch costs the same with them.
   void add_draft(Branch& branch) {
     branch.draft.clear();
     const int share = num_spare_ / std::max(num_to_draft_--, 1);
