@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
 
 #include "common/check.h"
+#include "wave/function_scores.h"
 #include "wave/token_lookup.h"
 
 namespace ooospec {
@@ -33,12 +33,6 @@ struct Branch {
   std::vector<TokenId> draft;  // guesses at that token and those after it, in the rows behind it
   std::vector<TokenId> answer;
   ValueReader reader;
-};
-
-// Options whose names are scored in one launch: [first, last).
-struct Group {
-  std::size_t first;
-  std::size_t last;
 };
 
 }  // namespace
@@ -107,8 +101,7 @@ class WaveRun {
   }
 
   std::int64_t prefix_slot(int position) const {
-    const auto page = static_cast<std::size_t>(position / page_size_);
-    return std::int64_t{request_.prefix_pages[page]} * page_size_ + position % page_size_;
+    return request_.prefix_slot(position, page_size_);
   }
 
   std::int64_t lane_slot(int lane, int position) const {
@@ -158,57 +151,41 @@ class WaveRun {
   void choose() {
     // If all slots get a lane at once, their order does not matter: the first go along.
     const bool all_fit = static_cast<int>(waiting_.size()) <= num_lanes_;
-    const std::vector<Group> all = groups();
-    std::vector<double> scores;
-    for (const Group& group : all) {
+    FunctionScores functions(request_, buffers_, wave_.num_lanes_);
+    for (std::size_t group = 0; group < functions.num_groups(); ++group) {
       buffers_.rows.begin();
-      add_options(group);
-      admits_ = all_fit && group.last == all.back().last;
+      functions.add(group);
+      admits_ = all_fit && group + 1 == functions.num_groups();
       launch(WaveProgram::kScore);
-      add_scores(group, scores);
+      functions.take();
     }
-    if (request_.recorded) {
-      for (std::size_t i = 0; i < scores.size(); ++i) {
-        const bool is_it = request_.options[i].tool == *request_.recorded;
-        scores[i] = is_it ? 0.0 : -std::numeric_limits<double>::infinity();
-      }
-    }
-    const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
-    chosen_ = request_.options[static_cast<std::size_t>(best)].tool;
+    if (request_.recorded) functions.set_recorded(*request_.recorded);
+    chosen_ = functions.likeliest();
     const bool sent = ring_.try_push(request_.request_id, HintKind::kFunction, 0, chosen_, 0, "");
     result_.answers.push_back({now_ns(), HintKind::kFunction, chosen_, 0, sent});
-    drop_unlikely(scores, scores[static_cast<std::size_t>(best)] - wave_.likely_within_);
-    if (!all_fit) sort_waiting(scores);
+    drop_unlikely(functions, functions.of(chosen_) - wave_.likely_within_);
+    if (!all_fit) sort_waiting(functions);
     admits_ = true;
     take();
   }
 
-  // The log probability of a slot's function; 0 where it is no option.
-  double score(const WaveSlot* slot, const std::vector<double>& scores) const {
-    const auto option =
-        std::find_if(request_.options.begin(), request_.options.end(),
-                     [&](const WaveOption& option) { return option.tool == slot->tool; });
-    if (option == request_.options.end()) return 0.0;
-    return scores[static_cast<std::size_t>(option - request_.options.begin())];
-  }
-
   // Ends the branches of functions that score below `least`, and asks for no more of them.
-  void drop_unlikely(const std::vector<double>& scores, double least) {
+  void drop_unlikely(const FunctionScores& functions, double least) {
     const std::size_t before = active_.size() + waiting_.size() - next_;
     std::erase_if(active_, [&](const Branch& branch) {
-      if (score(branch.slot, scores) >= least) return false;
+      if (functions.of(branch.slot->tool) >= least) return false;
       free_lanes_.push_back(branch.lane);
       return true;
     });
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(next_));
     next_ = 0;
-    std::erase_if(waiting_, [&](const WaveSlot* slot) { return score(slot, scores) < least; });
+    std::erase_if(waiting_, [&](const WaveSlot* slot) { return functions.of(slot->tool) < least; });
     result_.num_unsaid += static_cast<int>(before - active_.size() - waiting_.size());
   }
 
-  void sort_waiting(const std::vector<double>& scores) {
+  void sort_waiting(const FunctionScores& functions) {
     const auto key = [&](const WaveSlot* slot) {
-      return std::tuple(-score(slot, scores), slot->tool, !slot->is_required, slot->parameter);
+      return std::tuple(-functions.of(slot->tool), slot->tool, !slot->is_required, slot->parameter);
     };
     std::vector<std::pair<decltype(key(nullptr)), const WaveSlot*>> keyed;
     for (const WaveSlot* slot : waiting_) keyed.emplace_back(key(slot), slot);
@@ -216,78 +193,6 @@ class WaveRun {
     const auto count = std::min(keyed.size(), static_cast<std::size_t>(Wave::kMaxSlots));
     waiting_.clear();
     for (std::size_t i = 0; i < count; ++i) waiting_.push_back(keyed[i].second);
-  }
-
-  // Tokens of an option that are scored: all, unless a launch cannot hold them.
-  std::size_t scored_size(const WaveOption& option) const {
-    const auto room = static_cast<std::size_t>(buffers_.rows.num_rows) - request_.question.size();
-    const auto pairs = static_cast<std::size_t>(buffers_.num_pairs);
-    return std::min({option.tokens.size(), room + 1, pairs});
-  }
-
-  std::vector<Group> groups() const {
-    std::vector<Group> found;
-    std::size_t num_rows = 0, num_pairs = 0;
-    for (std::size_t i = 0; i < request_.options.size(); ++i) {
-      const std::size_t size = scored_size(request_.options[i]);
-      const bool fits = num_rows + size - 1 <= static_cast<std::size_t>(buffers_.rows.num_rows) &&
-                        num_pairs + size <= static_cast<std::size_t>(buffers_.num_pairs);
-      if (found.empty() || !fits) {
-        found.push_back({i, i});
-        num_rows = request_.question.size();
-        num_pairs = 0;
-      }
-      num_rows += size - 1;
-      num_pairs += size;
-      found.back().last = i + 1;
-    }
-    return found;
-  }
-
-  // Adds the question and the names of a group as a tree behind the prefix.
-  void add_options(const Group& group) {
-    WaveRows& rows = buffers_.rows;
-    const int sequence = wave_.num_lanes_;
-    rows.lengths[sequence] = num_prefix_;
-    std::uint64_t asked = 0;
-    int last = 0, num_pairs = 0;
-    const auto num_asked = static_cast<int>(request_.question.size());
-    for (int i = 0; i < num_asked; ++i) {
-      const TokenId token = request_.question[static_cast<std::size_t>(i)];
-      last = rows.add(token, num_prefix_ + i, sequence, asked, prefix_slot(num_prefix_ + i));
-      asked |= WaveRows::bit(last);
-    }
-    for (std::size_t o = group.first; o < group.last; ++o) {
-      const WaveOption& option = request_.options[o];
-      const auto size = static_cast<int>(scored_size(option));
-      std::uint64_t ancestors = asked;
-      int row = last;
-      for (int i = 0; i < size; ++i) {
-        const TokenId token = option.tokens[static_cast<std::size_t>(i)];
-        buffers_.pair_rows[num_pairs] = row;
-        buffers_.pair_tokens[num_pairs++] = token;
-        if (i == size - 1) break;  // the last token is scored but needs no row
-        const std::int64_t slot = prefix_slot(num_prefix_ + rows.used());
-        row = rows.add(token, num_prefix_ + num_asked + i, sequence, ancestors, slot);
-        ancestors |= WaveRows::bit(row);
-      }
-    }
-    for (int i = num_pairs; i < buffers_.num_pairs; ++i) {
-      buffers_.pair_rows[i] = buffers_.pair_tokens[i] = 0;
-    }
-    asked_row_ = last;
-  }
-
-  void add_scores(const Group& group, std::vector<double>& scores) const {
-    require_choice(asked_row_);
-    int pair = 0;
-    for (std::size_t o = group.first; o < group.last; ++o) {
-      double total = 0;
-      for (std::size_t i = scored_size(request_.options[o]); i > 0; --i) {
-        total += static_cast<double>(buffers_.scores[pair++]);
-      }
-      scores.push_back(total);
-    }
   }
 
   // Rows that could go into the next launch if it were wide enough.
@@ -398,18 +303,12 @@ class WaveRun {
     std::erase_if(active_, [this](Branch& branch) { return branch.choice >= 0 && finish(branch); });
   }
 
-  void require_choice(int row) const {
-    if (buffers_.choices[row] < 0) {
-      throw std::runtime_error("the sidecar gave no usable logits: expected a finite maximum");
-    }
-  }
-
   // Takes up the branch's new tokens: the choice, and where that was drafted the one behind it, and
   // so on. Returns whether the answer ended, and sends it if so.
   bool finish(Branch& branch) {
     for (std::size_t i = 0;; ++i) {
       const int row = branch.choice + static_cast<int>(i);
-      require_choice(row);
+      buffers_.require_choice(row);
       const std::vector<TokenId>& told = branch.slot->recorded;
       const std::size_t place = branch.answer.size();
       const TokenId token = place < told.size() ? told[place] : buffers_.choices[row];
@@ -474,7 +373,6 @@ class WaveRun {
   const int page_size_;
   int num_lanes_ = 0;
   bool admits_ = false;
-  int asked_row_ = 0;  // the last one of the function's question
   std::uint16_t chosen_ = 0;
   std::vector<const WaveSlot*> waiting_;
   std::size_t next_ = 0;  // of those that wait

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,12 @@ struct WaveRequest {
   std::vector<std::int32_t> lane_pages;    // [lanes][pages_per_lane]: from the prefix's last page,
   int pages_per_lane = 0;                  // unless that is full, to the end of the longest answer
   std::optional<std::uint16_t> recorded;
+
+  // Where the prefix has a position, or what is tried behind it.
+  std::int64_t prefix_slot(int position, int page_size) const {
+    const auto page = static_cast<std::size_t>(position / page_size);
+    return std::int64_t{prefix_pages[page]} * page_size + position % page_size;
+  }
 };
 
 // Memory that launches read and write; lives longer than the wave.
@@ -81,6 +89,12 @@ struct WaveBuffers {
   std::int32_t* fork_count = nullptr;    // int32[1]; slots to copy
   const TokenId* choices = nullptr;      // int32[N]; the likeliest token behind a row, -1: none
   const float* scores = nullptr;         // float[P]
+
+  // Raises std::runtime_error if a launch left no choice behind a row that asked for one.
+  void require_choice(int row) const {
+    if (choices[row] >= 0) return;
+    throw std::runtime_error("the sidecar gave no usable logits: expected a finite maximum");
+  }
 };
 
 // Times of the steady clock.
