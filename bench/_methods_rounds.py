@@ -14,10 +14,11 @@ from typing import Any
 import ooospec
 from _harness import Report
 from ooospec.bench.calls import call_rounds, own_values
-from ooospec.bench.sidecars import ReadySidecar, RecordedSidecar, plain_calls
+from ooospec.bench.sidecars import RecordedSidecar, plain_calls
 from ooospec.bench.summary import bootstrap_ratio
 from ooospec.files import append_whole, make_folder
 from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.ready import ReadySidecar
 from ooospec.sidecar.worker import SidecarConfig
 
 NUM_BOOTSTRAP = 10_000

@@ -21,9 +21,9 @@ from _harness import Report, parse_args
 from _requests import read_requests, spread
 from ooospec.backends.load import load_model
 from ooospec.bench.calls import call_rounds
-from ooospec.bench.sidecars import ReadySidecar
 from ooospec.shipped import SIDECAR, TARGET
 from ooospec.sidecar.placement import open_sidecar
+from ooospec.sidecar.ready import ReadySidecar
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.synth.generate import generate
 from ooospec.tiny.evaluation import MAX_ANSWER, answers, shares

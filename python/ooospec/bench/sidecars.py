@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sidecars of a bench: one that says what it is told to, one that is ready before it starts."""
+"""Sidecars of a bench, which say what they are told to."""
 
 from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +14,6 @@ from ooospec.replay import slot_records
 from ooospec.sidecar import wire
 from ooospec.sidecar.sockets import bind
 from ooospec.sidecar.wire import Kind, Message
-
-READY_SECONDS = 120.0
 
 
 @dataclass
@@ -95,47 +92,6 @@ class RecordedListener:
         frame = wire.pack(Message(kind, to.session, to.request, body))
         for identity in readers:
             self._bound.socket.send_multipart([identity, frame])
-
-
-class ReadySidecar:
-    """A real sidecar whose wave has ended before the first round."""
-
-    def __init__(self, sidecar: Any) -> None:
-        self.sidecar = sidecar
-        self.ring = _C.HintRing()
-
-    @property
-    def status(self) -> str:
-        return str(self.sidecar.status)
-
-    def ask(
-        self,
-        request_id: int,
-        messages: Sequence[Any],
-        tools: Sequence[dict[str, Any]],
-        tenant: str = "",
-    ) -> None:
-        start = time.perf_counter()
-        self.sidecar.ask(request_id, messages, tools)
-        while time.perf_counter() < start + READY_SECONDS:
-            record = self.sidecar.ring.try_pop()
-            if record is None:
-                time.sleep(0.001)
-                continue
-            if record.request_id != request_id:
-                continue
-            self.ring.try_push(
-                request_id, record.kind, record.call, record.tool, record.parameter, record.text
-            )
-            if record.kind in (_C.HintKind.END, _C.HintKind.ERROR):
-                return
-        raise TimeoutError(f"sidecar: expected a wave within {READY_SECONDS} s ({self.status})")
-
-    def cancel(self, request_id: int) -> None:
-        self.sidecar.cancel(request_id)
-
-    def close(self) -> None:
-        self.sidecar.close()
 
 
 def plain_calls(answer: Any) -> list[dict[str, Any]]:

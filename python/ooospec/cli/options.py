@@ -223,9 +223,9 @@ def open_engine(
     wait_for_hints: a request's first round waits for all hints. Raises OoospecError for what cannot
     be loaded.
     """
-    from ooospec.bench.sidecars import ReadySidecar
     from ooospec.loading import load
     from ooospec.sidecar.placement import open_sidecar
+    from ooospec.sidecar.ready import ReadySidecar
     from ooospec.sidecar.worker import SidecarConfig
 
     announce("target", target, console)
@@ -233,14 +233,23 @@ def open_engine(
         announce("sidecar", sidecar, console)
     elif how.adapter is not None:
         raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
+    adapter = None if how.adapter is None else str(how.adapter)
     running: Any = sidecar
-    if sidecar is not None and wait_for_hints:
-        running = ReadySidecar(open_sidecar(SidecarConfig(sidecar, wave="always", device="cpu")))
     try:
+        if sidecar is not None and wait_for_hints:
+            config = SidecarConfig(
+                sidecar,
+                adapter=adapter,
+                placement=how.placement.value,
+                wave="always",
+                device=how.sidecar_device or how.device,
+                dtype=how.sidecar_dtype or how.dtype,
+            )
+            running = ReadySidecar(open_sidecar(config))
         engine = load(
             target,
             sidecar=running,
-            adapter=None if how.adapter is None else str(how.adapter),
+            adapter=adapter if running is sidecar else None,
             placement=how.placement.value,
             wave=how.wave.value,
             sources=how.source or (),
@@ -252,7 +261,9 @@ def open_engine(
             backend=how.backend.value,
             progress=console.is_terminal,
         )
-    except (ValueError, TypeError, RuntimeError) as error:
+    except BaseException as error:
+        if running is not sidecar:
+            running.close()
         if type(error) in (ValueError, TypeError, RuntimeError):  # of an option or a device
             raise InvalidRequest(str(error)) from error
         raise
