@@ -149,8 +149,14 @@ class TransformersBackend:
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
 
     def take(self) -> None:
-        """Takes the model over, as at first; for one that was given back."""
+        """Takes the model over, as at first; for one that was given back. Raises UnsupportedModel
+        for one that keeps its own attention.
+        """
         self.model.set_attn_implementation(ATTENTION)
+        if self.model.config._attn_implementation != ATTENTION:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} keeps its own attention, which cannot read pages."
+            )
         self._fast_layers = self._fast_layers or use_onednn(self.model)
         self._is_taken = True
 
