@@ -325,5 +325,7 @@ def test_strange_words_are_copied() -> None:
             for key, value in call["arguments"].items():
                 if isinstance(value, str) and "zugzwang" in value:
                     assert value in said[key]
+    names = [tool["function"]["name"].lower() for row in strange for tool in row["tools"]]
+    assert any(name.startswith("zugzwang") for name in names)  # in place of a verb that is known
     with pytest.raises(InvalidRequest, match="strange: expected a share from 0 to 1, got 2"):
         generate(1, strange=2)

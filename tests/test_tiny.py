@@ -207,6 +207,14 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
     backend = load_backend(folder, device="cpu")
     assert backend.tokenizer is not None
     assert backend.context_limit >= CONTEXT
+    further = tmp_path / "further"
+    args[3] = str(further)
+    assert CliRunner().invoke(app, [*args, "--start", str(folder)]).exit_code == 0
+    assert json.loads((further / NUMBERS).read_text())["before"] == numbers
+    assert (further / CARD).read_text().count(f"ooospec.tiny train {part} ") == 2
+    begun = Builder(part, Recipe(1, ()), further, device="cpu", start=folder)
+    for name, weight in load_backend(folder, device="cpu").model.state_dict().items():
+        assert torch.equal(begun.model.state_dict()[name], weight), name
     other = "sidecar" if part == "target" else "target"
     for start, got in ((folder, f"got a {part} in"), (tmp_path, "got no")):
         with pytest.raises(InvalidRequest, match=f"expected the folder of a tiny {other}, {got}"):

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "cpp/check.h"
-#include "wave/token_lookup.h"
 
 namespace {
 
@@ -312,24 +311,6 @@ TEST(what_stands_in_the_prefix_takes_fewer_launches) {
   EXPECT(launches[2] < launches[1]);
   EXPECT(launches[3] < launches[2]);
   EXPECT(launches[4] < launches[2]);
-}
-
-TEST(a_lookup_goes_on_from_the_place_that_matches_best) {
-  const std::vector<TokenId> text = {1, 2, 3, 9, 2, 3, 4, 1, 3, 5};
-  const ooospec::TokenLookup lookup(text);
-  const auto behind = [&](std::vector<TokenId> answer, int count) {
-    const auto found = lookup.behind(answer, count);
-    return std::vector<TokenId>(found.begin(), found.end());
-  };
-  using Tokens = std::vector<TokenId>;
-  EXPECT(behind({1, 2, 3}, 2) == (Tokens{9, 2}));
-  EXPECT(behind({7, 2, 3}, 2) == (Tokens{4, 1}));  // the last of two
-  EXPECT(behind({3}, 4) == (Tokens{5}));           // to the end of the text
-  EXPECT(behind({5}, 4).empty());
-  EXPECT(behind({8}, 4).empty());
-  EXPECT(behind({}, 4).empty());
-  EXPECT(behind({1}, 0).empty());
-  EXPECT(behind({1}, -3).empty());
 }
 
 TEST(many_questions_go_in_one_wide_launch) {
