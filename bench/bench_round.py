@@ -14,16 +14,20 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from typing import Any
 
 import torch
 import transformers
 
 from _harness import Report, parse_args, quantile
+from ooospec.backends.base import Ask
 from ooospec.backends.fused import FusedBackend
 from ooospec.kv import Sequence
 from ooospec.rows import Rows
 from ooospec.sampling import Chooser, SamplingParams
+
+BRANCHES, BRANCH_ROWS = 4, 6  # that ride beside an answer's rows
 
 SHAPES: dict[str, dict[str, Any]] = {
     "8B": {  # Qwen3-8B
@@ -121,8 +125,21 @@ def bench_shape(report: Report, shape: str, args: Any, bandwidth: float) -> None
             rows = random_rows(num_rows, backend.decodable, rng)
             run = functools.partial(one_round, backend, sequence, cached, rows, chooser)
             case = f"{shape} round, {num_rows} rows, {cached} cached"
-            add(report, case, run, args.repeats, floor_us)
-        sequence.release()
+            alone_us = add(report, case, run, args.repeats, floor_us)
+        sequence.length = cached
+        rows = random_rows(64 - BRANCHES * BRANCH_ROWS, backend.decodable, rng)
+        riders = []
+        for _ in range(BRANCHES):
+            fork = sequence.fork(cached + BRANCH_ROWS)
+            own = random_rows(BRANCH_ROWS, backend.decodable, rng)
+            riders.append(Ask(fork, own, chooser, 0, False))
+        run = functools.partial(one_round, backend, sequence, cached, rows, chooser, riders)
+        case = f"{shape} round, {len(rows)} rows and {BRANCHES} branches of {BRANCH_ROWS}"
+        case += f", {cached} cached"
+        us = add(report, case, run, args.repeats, floor_us)
+        report.add(case, "x the round of 64 rows", us / alone_us, "x")
+        for one in (sequence, *(rider.sequence for rider in riders)):
+            one.release()
         if cached == max(args.cached) and cached >= args.prompt:
             sequence.reserve(args.prompt)
             run = functools.partial(first_token, backend, sequence, prompt[: args.prompt])
@@ -132,12 +149,23 @@ def bench_shape(report: Report, shape: str, args: Any, bandwidth: float) -> None
 
 
 def one_round(
-    backend: FusedBackend, sequence: Sequence, cached: int, rows: Rows, chooser: Chooser
+    backend: FusedBackend,
+    sequence: Sequence,
+    cached: int,
+    rows: Rows,
+    chooser: Chooser,
+    riders: Seq[Ask] = (),
 ) -> None:
-    """Verifies `rows` and keeps what is accepted."""
+    """Verifies `rows`, and those of `riders` beside them, and keeps what is accepted."""
     sequence.length = cached
-    verdict = backend.verify(sequence, rows, chooser, 1, top8=len(rows) > 1)
+    for rider in riders:
+        rider.sequence.length = cached
+    verdict = backend.verify(sequence, rows, chooser, 1, top8=len(rows) > 1, riders=riders)
     sequence.keep(range(len(verdict.path)) if verdict.compacted else verdict.path)
+    for rider, ridden in zip(riders, verdict.riders, strict=True):
+        if isinstance(ridden, RuntimeError):
+            raise ridden
+        rider.sequence.keep(range(len(ridden.path)) if ridden.compacted else ridden.path)
 
 
 def first_token(backend: FusedBackend, sequence: Sequence, prompt: list[int]) -> None:
@@ -145,8 +173,10 @@ def first_token(backend: FusedBackend, sequence: Sequence, prompt: list[int]) ->
     int(backend.prefill(sequence, prompt).argmax())
 
 
-def add(report: Report, case: str, run: Callable[[], None], repeats: int, floor_us: float) -> None:
-    """Adds median and p99 of the host's clock around `run`, and the median over the floor."""
+def add(report: Report, case: str, run: Callable[[], None], repeats: int, floor_us: float) -> float:
+    """Adds median and p99 of the host's clock around `run`, and the median over the floor; returns
+    the median, in microseconds.
+    """
     for _ in range(5):
         run()
     times = []
@@ -155,7 +185,9 @@ def add(report: Report, case: str, run: Callable[[], None], repeats: int, floor_
         run()
         times.append(time.perf_counter_ns() - start)
     report.add_times(case, times)
-    report.add(case, "x floor", quantile(times, 0.5) / 1000 / floor_us, "x")
+    median_us = quantile(times, 0.5) / 1000
+    report.add(case, "x floor", median_us / floor_us, "x")
+    return median_us
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logits of a replay: hashes that see every bit, and rows bent by position alone."""
+"""Logits of a replay: hashes that see every bit, and rows bent by sequence and position alone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ MASK = (1 << 64) - 1
 
 
 def bend(
-    provider: ops.Provider, logits: torch.Tensor, positions: list[int], answer: list[int]
+    provider: ops.Provider,
+    logits: torch.Tensor,
+    positions: list[int],
+    *answers: list[int],
+    sequences: list[int] | None = None,
 ) -> tuple[torch.Tensor, list[int]]:
-    """Returns the bent logits and the hash of each row."""
+    """Returns the bent logits and the hash of each row. answers: of each sequence."""
     with guarded() as put, ops.using(provider):
         given = put.put(logits)
         places = put.put(torch.tensor(positions, dtype=torch.int32))
-        record = put.put(torch.tensor(answer, dtype=torch.int32))
+        owners = put.put(torch.tensor(sequences or [0] * len(positions), dtype=torch.int32))
+        record = put.put(torch.tensor(answers, dtype=torch.int32))
         hashes = put.empty(len(positions), ops.HASH_PARTS, dtype=torch.int64)
-        ops.bend(given, places, record, hashes)
+        ops.bend(given, places, owners, record, hashes)
     return given.cpu(), [int(h) & MASK for h in hashes.sum(dim=1)]
 
 
@@ -38,6 +43,22 @@ def test_the_record_decides_by_position(provider: ops.Provider, num_rows: int, v
         expected = logits[row].clone()
         if 0 <= position < len(answer) and answer[position] >= 0:
             expected[answer[position]] = ops.BENT
+        assert same_bits(bent[row], expected)
+
+
+def test_each_sequence_has_its_own_record(provider: ops.Provider) -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(64, 50)
+    answers = [[i * 16 + place for place in range(4)] for i in range(3)]
+    answers[1][2] = -1
+    positions = [i % 6 - 1 for i in range(64)]  # also in front, and behind the end
+    sequences = [i % 5 - 1 for i in range(64)]  # padding, and one that is not there, too
+    bent, hashes = bend(provider, logits, positions, *answers, sequences=sequences)
+    assert hashes == bend(provider, logits, [-1] * 64, *answers)[1]
+    for row, (sequence, position) in enumerate(zip(sequences, positions, strict=True)):
+        expected = logits[row].clone()
+        if 0 <= sequence < 3 and 0 <= position < 4 and answers[sequence][position] >= 0:
+            expected[answers[sequence][position]] = ops.BENT
         assert same_bits(bent[row], expected)
 
 
@@ -70,13 +91,16 @@ def test_any_other_bit_is_another_hash(provider: ops.Provider) -> None:
 def test_wrong_arguments_are_named(provider: ops.Provider) -> None:
     ints = torch.zeros(2, dtype=torch.int32, device=DEVICE)
     hashes = torch.zeros(2, ops.HASH_PARTS, dtype=torch.int64, device=DEVICE)
-    good = torch.zeros(2, 9, device=DEVICE), ints, ints, hashes
+    answer = torch.zeros(3, 2, dtype=torch.int32, device=DEVICE)
+    good = torch.zeros(2, 9, device=DEVICE), ints, ints, answer, hashes
     bad = [
         ("logits", 0, torch.zeros(2, 9, dtype=torch.bfloat16)),
         ("logits", 0, torch.zeros(2, 18)[:, :9]),
         ("positions", 1, torch.zeros(2, dtype=torch.int64)),
-        ("answer", 2, torch.zeros(2, dtype=torch.int64)),
-        ("hashes", 3, torch.zeros(2, 1, dtype=torch.int64)),
+        ("sequences", 2, torch.zeros(3, dtype=torch.int32)),
+        ("answer", 3, torch.zeros(2, dtype=torch.int32)),
+        ("answer", 3, torch.zeros(3, 4, dtype=torch.int32)[:, :2]),
+        ("hashes", 4, torch.zeros(2, 1, dtype=torch.int64)),
     ]
     with ops.using(provider):
         for name, place, tensor in bad:

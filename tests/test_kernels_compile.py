@@ -123,7 +123,7 @@ ops.sample(zeros(N, 151936), 151669, ints(N), ints(N, 8), noise, limits)
     "bend": """
 for vocab in (151936, 128256):
     logits = zeros(N, vocab, dtype=torch.float32)
-    ops.bend(logits, ints(N), ints(40960), longs(N, ops.HASH_PARTS))
+    ops.bend(logits, ints(N), ints(N), ints(8, 40960), longs(N, ops.HASH_PARTS))
 """,
 }
 NUM_LAUNCHES = {

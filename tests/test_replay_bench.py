@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from ooospec import ops
 from ooospec._core import _C
 from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
+from ooospec.backends.tape import Tape
+from ooospec.bench.branch_values import BranchValues
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.replayed import Answers, ReplaySubjects, run_replay
 from ooospec.bench.run import PERFECT, BenchConfig
@@ -23,6 +26,7 @@ from ooospec.bench.shapes import SHAPES, misfit, shape_of
 from ooospec.cli.main import run
 from ooospec.errors import InvalidRequest
 from ooospec.hashes import requests_hash
+from ooospec.kv import Sequence
 from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.sidecar.recorded import with_record
@@ -59,6 +63,13 @@ ROWS: list[dict[str, Any]] = [
         "calls": [{"name": "get_weather", "arguments": {"city": "Oslo"}}],
     },
 ]
+THREE: dict[str, Any] = {  # values that stand nowhere in the request
+    "id": "three",
+    "messages": [{"role": "user", "content": "Will it be warm?"}],
+    "tools": TOOLS,
+    "answer": '<tool_call>\n{"name": "get_weather", "arguments": '
+    '{"city": "Reykjavik by the harbour", "days": 12, "unit": "kelvin, rounded"}}\n</tool_call>',
+}
 METHODS = ("ar", "ooo", PERFECT)
 
 
@@ -113,6 +124,130 @@ def test_another_bit_in_the_cache_is_seen(tmp_path: Path) -> None:
     assert plain.equal
     assert not pld.equal
     assert pld.token_ids == plain.token_ids  # the bent tokens count for nothing
+
+
+@pytest.fixture
+def three() -> Iterator[ReplaySubjects]:
+    config = BenchConfig(("ar", "toolspec", "self"), device="cpu", cost_model=False)
+    subjects = ReplaySubjects(TINY, tiny_tokenizer(), config, rows=[THREE])
+    yield subjects
+    subjects.close()
+
+
+@pytest.mark.parametrize("backend", ["fused", "transformers"])
+def test_branches_write_the_values_of_the_answer_beside_it(backend: Any) -> None:
+    config = BenchConfig(("ar", "toolspec", "self", "ooo+self"), device="cpu", cost_model=False)
+    how: Any = {"rows": [THREE], "sidecar": (TINY, tiny_tokenizer()), "backend": backend}
+    subjects = ReplaySubjects(TINY, tiny_tokenizer(), config, **how)
+    records = subjects.run("t", "f", THREE, 0)
+    ride = subjects.answer(THREE, "self").answer.metrics.branches
+    subjects.close()
+    assert all(record.equal for record in records)
+    plain, guessed, own, both = (len(record.rounds) for record in records)
+    assert both <= own < guessed < plain
+    assert all(sum(one[-1] for one in record.rounds) > 0 for record in records[2:])
+    assert ride is not None
+    assert ride.num_opened == 3  # the first value is written before its branch is done with it
+    assert {(slot[2], json.loads(value)) for *slot, value in ride.values} == {
+        (1, 12),
+        (2, "kelvin, rounded"),
+    }
+
+
+def test_a_branch_gets_its_tokens_from_its_own_launches(three: ReplaySubjects) -> None:
+    verify, given, written = three.taped._inner.verify, {}, {}
+
+    def seen(sequence: Any, *args: Any, riders: Any, **how: Any) -> Any:
+        fed = [one.rows.tokens[: one.num_given + 1].tolist() for one in riders]
+        lengths = [one.sequence.length - sequence.length for one in riders]
+        verdict = verify(sequence, *args, riders=riders, **how)
+        for one, tokens, length, ridden in zip(riders, fed, lengths, verdict.riders, strict=True):
+            branch = one.sequence
+            given.setdefault(branch, (sequence.length + length, tokens))
+            assert 0 < len(ridden.tokens) <= len(one.rows) - one.num_given
+            written.setdefault(branch, []).extend(ridden.tokens)
+        return verdict
+
+    three.taped._inner.verify = seen  # type: ignore[method-assign]
+    three.answer(THREE, "self")
+    answer = Answers(tiny_tokenizer(), [THREE]).of(THREE)
+    values = Answers(tiny_tokenizer(), [THREE]).branches(answer)
+    assert len(given) == 3
+    for branch, (place, fed) in given.items():
+        said = values.tokens(place - len(answer.prompt_ids), fed)
+        assert written[branch] == said[: len(written[branch])]
+    decoded = [tiny_tokenizer().decode(tokens) for tokens in written.values()]
+    assert any(text.startswith(' "kelvin, rounded"') for text in decoded)
+
+
+@pytest.mark.parametrize("said", ["", ' 7, "'])
+def test_branches_that_say_something_else_cost_rows_alone(
+    three: ReplaySubjects, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = three.answer(THREE, "ar").answer
+    guessed = three.answer(THREE, "toolspec").answer.metrics
+    tokens = tiny_tokenizer().encode(said)
+    monkeypatch.setattr(BranchValues, "tokens", lambda *_: tokens)
+    other = three.answer(THREE, "self").answer
+    assert three.hashes["self"] == three.hashes["ar"]
+    assert other.token_ids == plain.token_ids
+    assert other.metrics.branches is not None
+    assert other.metrics.branches.num_opened == 3
+    assert other.metrics.num_rounds >= guessed.num_rounds
+
+
+def test_a_branch_that_writes_into_the_pages_of_the_answer_is_seen(
+    three: ReplaySubjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fork(self: Sequence, num_tokens: int = 0, length: int | None = None) -> Sequence:
+        child = Sequence(self.pool)
+        self.pool.retain(self.pages)
+        child._append(list(self.pages))
+        child.length = self.length if length is None else length
+        return child
+
+    three.answer(THREE, "ar")
+    monkeypatch.setattr(Sequence, "fork", fork)
+    three.answer(THREE, "self")
+    assert three.hashes["self"] != three.hashes["ar"]
+
+
+def test_a_branch_whose_tokens_are_those_of_the_answer_is_seen(
+    three: ReplaySubjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell = Tape.tell
+
+    def leak(self: Tape, riders: Any) -> None:
+        tell(self, riders)
+        for row in range(1, len(riders) + 1):
+            self.answer[0] = torch.where(self.answer[row] < 0, self.answer[0], self.answer[row])
+
+    monkeypatch.setattr(Tape, "tell", leak)
+    with pytest.raises(RuntimeError, match="three: self did not replay the recorded answer"):
+        three.answer(THREE, "self")
+
+
+def test_a_branch_says_its_value_as_the_answer_writes_it() -> None:
+    answers, tokenizer = Answers(tiny_tokenizer(), [THREE]), tiny_tokenizer()
+    head = '<tool_call>\n{"name": "get_weather", "arguments": '
+    first = head + '{"city": "\\u0050aris, \\"F\\"", "days": -3}}\n</tool_call>\n'
+    second = head + '{\n  "days": 4,\n  "city": [ "Oslo", {"x": 1} ]}}\n</tool_call>'
+    values = answers.branches(answers.of({**THREE, "answer": first + second}))
+
+    def said(before: str, begun: str) -> str:
+        num_before = len(tokenizer.encode(before + head))
+        found = values.tokens(num_before, tokenizer.encode(begun))
+        return str(tokenizer.decode(found))
+
+    assert said("", '{"city":') == ' "\\u0050aris, \\"F\\"", "'
+    assert said("", '{"days":') == ' -3, "'
+    assert said(first, '{\n  "days":') == ' 4, "'
+    assert said(first, '{\n  "city":') == ' [ "Oslo", {"x": 1} ], "'
+    assert said("", '{"unit":') == ' null, "'  # the call has none
+    assert said("", '{"days": "') == ' null, "'  # the call begins it otherwise
+    long = answers.branches(answers.of({**THREE, "answer": first.replace("-3", "3" * 99)}))
+    fed = tokenizer.encode('{"days":')
+    assert len(long.tokens(len(tokenizer.encode(head)), fed)) == _C.SlotBranch.MAX_TOKENS
 
 
 def test_answers_are_records_then_calls_in_their_styles() -> None:
@@ -170,7 +305,7 @@ def test_a_recorded_hint_comes_behind_the_steps_of_its_slot(
     assert len(steps) >= 8
 
 
-def least_launches(prefix: Sequence[int], told: Sequence[int]) -> int:
+def least_launches(prefix: Seq[int], told: Seq[int]) -> int:
     """Returns the launches of an answer if each of them drafts all that stands in the prefix behind
     the answer's last tokens, where most of these do.
     """
@@ -184,7 +319,7 @@ def least_launches(prefix: Sequence[int], told: Sequence[int]) -> int:
     return launches
 
 
-def same_end(one: Sequence[int], other: Sequence[int]) -> int:
+def same_end(one: Seq[int], other: Seq[int]) -> int:
     """Returns how many tokens both end with, at most four."""
     pairs = zip(reversed(one[-4:]), reversed(other[-4:]), strict=False)
     return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))

@@ -28,7 +28,8 @@ def _weight(ids):
 
 @triton.jit
 def _bend_kernel(
-    logits_ptr, positions_ptr, answer_ptr, hashes_ptr, num_answer, bent,
+    logits_ptr, positions_ptr, sequences_ptr, answer_ptr, hashes_ptr, num_sequences, num_positions,
+    bent,
     VOCAB: tl.constexpr, PARTS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     part, row = tl.program_id(0), tl.program_id(1)
@@ -47,14 +48,17 @@ def _bend_kernel(
     tl.store(hashes_ptr + row * PARTS + part, total.to(tl.int64, bitcast=True))
     tl.debug_barrier()
     position = tl.load(positions_ptr + row)
-    known = (position >= 0) & (position < num_answer)
-    token = tl.load(answer_ptr + position, mask=known, other=-1)
+    sequence = tl.load(sequences_ptr + row)
+    known = (position >= 0) & (position < num_positions)
+    known &= (sequence >= 0) & (sequence < num_sequences)
+    token = tl.load(answer_ptr + sequence * num_positions + position, mask=known, other=-1)
     tl.store(row_ptr + token, bent, mask=(token >= first) & (token < stop))
 
 
 def bend(
     logits: torch.Tensor,
     positions: torch.Tensor,
+    sequences: torch.Tensor,
     answer: torch.Tensor,
     hashes: torch.Tensor,
     bent: float,
@@ -65,9 +69,10 @@ def bend(
     _bend_kernel[(parts, num_rows)](
         logits,
         positions,
+        sequences,
         answer,
         hashes,
-        len(answer),
+        *answer.shape,
         bent,
         VOCAB=vocab,
         PARTS=parts,

@@ -268,6 +268,7 @@ def end_of_round_ref(
 def bend_ref(
     logits: torch.Tensor,
     positions: torch.Tensor,
+    sequences: torch.Tensor,
     answer: torch.Tensor,
     hashes: torch.Tensor,
     bent: float,
@@ -280,9 +281,13 @@ def bend_ref(
     bits = logits.view(torch.int32).long() * logit_weights(vocab).to(logits.device)
     for part in range(num_parts):
         hashes[:, part] = bits[:, part * size : (part + 1) * size].sum(dim=1)
-    for row, position in enumerate(positions.tolist()):
-        if 0 <= position < len(answer) and answer[position] >= 0:
-            logits[row, answer[position].long()] = bent
+    num_sequences, num_positions = answer.shape
+    places = zip(sequences.tolist(), positions.tolist(), strict=True)
+    for row, (sequence, position) in enumerate(places):
+        if 0 <= sequence < num_sequences and 0 <= position < num_positions:
+            token = int(answer[sequence, position])
+            if token >= 0:
+                logits[row, token] = bent
 
 
 @lru_cache(maxsize=4)

@@ -24,6 +24,7 @@ from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
 from ooospec.backends.transformers import TransformersBackend
 from ooospec.bench.ablations import waiting
+from ooospec.bench.branch_values import BranchValues
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.run import (
@@ -44,17 +45,18 @@ from ooospec.sidecar.recorded import ask_key
 from ooospec.sidecar.wave import NUM_LANES
 from ooospec.sidecar.worker import SidecarConfig
 
+HINTED = ("ooo", "ooo+self")  # share a sidecar
 # Those that read what the target ranks high, or hidden states, are not known in a replay: their
 # sources stay out, and methods of nothing else are not run.
-REPLAYED = ("ar", "pld", "sam", "span", "toolspec", "ooo", PERFECT)
+REPLAYED = ("ar", "pld", "sam", "span", "toolspec", "self", *HINTED, PERFECT)
 APART = "ooo" + SPLIT
 LOAD_SECONDS = 300.0
 CAPTION = (
     "Replay: random weights in the true shape, full arithmetic in every launch, logits bent by "
-    "absolute position along recorded answers. Equality is of the raw logits before bending, "
-    "hashed behind every committed position, between ar and each method; the bent tokens count for "
-    "nothing. Methods that read hidden states or logits are n/a, and toolspec and ooo run without "
-    "successors. "
+    "absolute position along recorded answers, those of a branch of self along its value there. "
+    "Equality is of the raw logits before bending, hashed behind every committed position, between "
+    "ar and each method; the bent tokens count for nothing. Methods that read hidden states or "
+    "logits are n/a, and toolspec, ooo and self run without successors. "
 )
 
 
@@ -96,6 +98,10 @@ class Answers:
             call = change(calls[0] if calls else None, answer.name)
             found[ask_key(row["messages"], row.get("tools") or [])] = call
         return found
+
+    def branches(self, answer: RecordedAnswer) -> BranchValues:
+        """Returns what the target's own branches of an answer say."""
+        return BranchValues(self._recorded.table, answer)
 
     def _written(self, row: Mapping[str, Any]) -> str:
         if not row["calls"]:
@@ -141,7 +147,7 @@ class ReplaySubjects(Subjects):
         waits: bool = False,
     ) -> None:
         """sidecar: its shape and tokenizer, or the address of one that has these rows recorded;
-        None: method `ooo` is not there. backend: of the target; its own modules by "transformers".
+        None: no `ooo`, no `ooo+self`. backend: of the target; its own modules by "transformers".
         For ablations: change_hint: of a call and its request's id. change_sidecar: of the running
         one. num_lanes: slots that advance together. waits: for the whole wave before the first
         round. Raises InvalidRequest for methods that a replay cannot rank, RuntimeError for a
@@ -160,22 +166,27 @@ class ReplaySubjects(Subjects):
         else:
             self.taped = TapedBackend(ModuleBackend(TransformersBackend(model, tokenizer)))
         self._answers = Answers(tokenizer, rows)
-        self._now: tuple[Mapping[str, Any], RecordedAnswer] | None = None  # a request under way
+        # A request under way.
+        self._now: tuple[Mapping[str, Any], RecordedAnswer, BranchValues] | None = None
         self.hashes: dict[str, list[int]] = {}  # of the last answer's raw logits, by method
         how: dict[str, Any] = {"examples": False, "wave": "always", "num_rows": num_lanes}
         lent: dict[str, dict[str, Any]] = {}
+        shared: Any = None
         if isinstance(sidecar, str):
-            lent["ooo"] = {"sidecar": sidecar, "wave": "always"}
-        elif sidecar is not None and not {"ooo", APART}.isdisjoint(config.methods):
+            shared = sidecar
+        elif sidecar is not None and not {*HINTED, APART}.isdisjoint(config.methods):
             model = sidecar[0].model(device, dtype, seed + 1)
             how["recorded"] = self._answers.calls(rows, change_hint)
             if APART in config.methods:
                 how["device"] = config.split_device
                 lent[APART] = {"sidecar": open_apart(model, sidecar[1], **how), "wave": "always"}
-            if "ooo" in config.methods:
+            if not set(HINTED).isdisjoint(config.methods):
                 how["device"] = device
                 here = open_sidecar(SidecarConfig(model, tokenizer=sidecar[1], **how))
-                lent["ooo"] = {"sidecar": change_sidecar(here), "wave": "always"}
+                shared = change_sidecar(here)
+        if shared is not None:
+            options = {"sidecar": shared, "wave": "always"}
+            lent |= dict.fromkeys(HINTED, options)
         try:
             super().__init__(self.taped, config, lent=lent)
         except BaseException:  # no room, say
@@ -198,9 +209,10 @@ class ReplaySubjects(Subjects):
     def answer(self, row: dict[str, Any], name: str) -> Answered:
         """See Subjects.answer."""
         if self._now is None or self._now[0] is not row:
-            self._now = row, self._answers.of(row)
-        recorded = self._now[1]
-        self.taped.tape.play(len(recorded.prompt_ids), recorded.token_ids)
+            recorded = self._answers.of(row)
+            self._now = row, recorded, self._answers.branches(recorded)
+        _, recorded, values = self._now
+        self.taped.tape.play(len(recorded.prompt_ids), recorded.token_ids, values.tokens)
         run = super().answer(row, name)
         if run.answer.token_ids != recorded.token_ids:
             raise RuntimeError(f"{recorded.name}: {name} did not replay the recorded answer")

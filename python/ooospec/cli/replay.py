@@ -41,7 +41,7 @@ def replay(
         ),
     ],
     sidecar_shape: Annotated[
-        str | None, typer.Option(help="Of the sidecar; without it there is no method ooo.")
+        str | None, typer.Option(help="Of the sidecar; without it there is no ooo and no ooo+self.")
     ] = None,
     sidecar_tokenizer: Annotated[
         str | None, typer.Option(help="The sidecar's; --tokenizer.")
@@ -86,7 +86,7 @@ def replay(
     """
     from ooospec.bench.plots import check_matplotlib
     from ooospec.bench.records import RecordFile
-    from ooospec.bench.replayed import APART, CAPTION, REPLAYED, run_replay
+    from ooospec.bench.replayed import APART, CAPTION, HINTED, REPLAYED, run_replay
     from ooospec.bench.run import PERFECT, PLAIN, BenchConfig
     from ooospec.bench.shapes import shape_of
 
@@ -97,7 +97,7 @@ def replay(
         raise InvalidRequest("--split-device: expected a --sidecar-shape, got none")
     wanted = [PERFECT if name == "perfect" else name for name in method or REPLAYED]
     if method is None and sidecar_shape is None:
-        wanted.remove("ooo")
+        wanted = [name for name in wanted if name not in HINTED]
     elif method is None and split_device is not None:
         wanted.append(APART)
     config = BenchConfig(
