@@ -2,8 +2,9 @@
 """Time of one round of the target on a GPU, against the time to copy its weights once.
 
 The clock is the host's: from writing the rows to having read the accepted ids. Random weights in
-the shapes of real models; `x floor` is the time over that of copying as many bytes as the weights
-have, at the copy bandwidth measured in this run.
+the shapes of real models; branches share the pages of the answer that they leave. `x floor` is the
+time over that of copying as many bytes as the weights have, at the copy bandwidth measured in this
+run.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Tape:
     """What is replayed, and what the model said. For one sequence at a time.
 
     first: position of the first committed token's parent: the last of the prompt. answer: int32[S,
-    L], see `ops.bend`; sequence 0 of a launch is the answer, the others ride beside it. All buffers
+    L], see `ops.bend`: sequence 0 of a launch is the answer, the others ride beside it. All buffers
     keep their addresses, so a graph may hold them.
     """
 
@@ -77,8 +77,10 @@ class Tape:
         self.play(1, ())
 
     def tell(self, riders: Seq[Ask]) -> None:
-        """Says what those are to be bent to that ride in the next launch. A branch that has not
-        ridden before begins with what it is given, and with that behind the answer's tokens.
+        """Makes the rows of riders, sequences 1 on of the next launch, say what their branches say.
+
+        A branch that rides for the first time has all that it is given in its rows, and behind it
+        the tokens of the answer that it leaves.
         """
         for row, rider in enumerate(riders, 1):
             branch = rider.sequence

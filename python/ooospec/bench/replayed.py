@@ -53,10 +53,11 @@ APART = "ooo" + SPLIT
 LOAD_SECONDS = 300.0
 CAPTION = (
     "Replay: random weights in the true shape, full arithmetic in every launch, logits bent by "
-    "absolute position along recorded answers, those of a branch of self along its value there. "
-    "Equality is of the raw logits before bending, hashed behind every committed position, between "
-    "ar and each method; the bent tokens count for nothing. Methods that read hidden states or "
-    "logits are n/a, and toolspec, ooo and self run without successors. "
+    "absolute position along recorded answers. A branch of self is launched and verified round by "
+    "round, and says the value that the answer has: one of a real target may say another. Equality "
+    "is of the raw logits before bending, hashed behind every committed position, between ar and "
+    "each method; the bent tokens count for nothing. Methods that read hidden states or logits are "
+    "n/a, and toolspec, ooo and self run without successors. "
 )
 
 
