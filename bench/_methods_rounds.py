@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ooospec
 from _harness import Report
+from _kept import Kept
 from ooospec.bench.calls import call_rounds, own_values
 from ooospec.bench.sidecars import RecordedSidecar, plain_calls
 from ooospec.bench.summary import bootstrap_ratio
-from ooospec.files import append_whole, make_folder
 from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.ready import ReadySidecar
 from ooospec.sidecar.worker import SidecarConfig
@@ -112,43 +110,13 @@ def adapters(args: Any) -> dict[str, str | None]:
     return {"ooo": None} | found
 
 
-class Kept:
-    """Counts in a folder, in a file a process: runs side by side share it, later ones go on.
-
-    settings: what the counts depend on, written beside each of them. counts: by id of the request.
-    Raises SystemExit for a folder with counts of other settings.
-    """
-
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.counts: dict[str, Counts] = {}
-        self._path = folder / f"{os.getpid()}.jsonl"
-        self._settings = json.loads(json.dumps(settings))
-        make_folder(folder)
-        for path in sorted(folder.glob("*.jsonl")):
-            for line in path.read_text().split("\n")[:-1]:  # the last one may be half written
-                row = json.loads(line)
-                if row.get("settings") != self._settings:
-                    raise SystemExit(
-                        f"--work: expected a folder with counts of {self._settings}, got those of "
-                        f"{row.get('settings')} in {path}"
-                    )
-                one = Counts(**row["counts"])
-                self.counts[one.id] = one
-
-    def add(self, one: Counts) -> None:
-        """Keeps the counts of one more request."""
-        self.counts[one.id] = one
-        line = json.dumps({"settings": self._settings, "counts": asdict(one)})
-        append_whole(self._path, f"{line}\n".encode())
-
-
 def count_all(args: Any, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[Counts]:
     """Returns the counts of all requests; those that lie in the folder `--work` are not run."""
     kept = None
     if args.work is not None:
         of_counts = ("target", "sidecar", "adapter", "max_tokens", "device", "dtype")
-        kept = Kept(args.work, {name: getattr(args, name) for name in of_counts})
-    known = {} if kept is None else dict(kept.counts)
+        kept = Kept(args.work, {name: getattr(args, name) for name in of_counts}, Counts)
+    known = {} if kept is None else dict(kept.results)
     missing = [(file, row) for file, row in requests if row["id"] not in known]
     if missing:
         with closing(Methods(args)) as methods:

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ooospec
 from _harness import Report, quantile
+from _kept import Kept
 from _lockstep import Lane, hugging_face_steps, run_lanes
 from ooospec.backends.load import load_backend
 from ooospec.bench.sidecars import RecordedSidecar, plain_calls, wrong_calls
@@ -92,6 +93,12 @@ class Subjects:
         for method in self.engine.methods:
             self.engine.generate([{"role": "user", "content": "Hi"}], method=method, max_tokens=3)
 
+    @property
+    def num_waves(self) -> int:
+        """Waves of the live sidecar that came to their end."""
+        reports = self.cases["live sidecar, wave=auto"].drafting.router.sidecar.reports
+        return sum(report.outcome == "done" for report in reports)
+
     def close(self) -> None:
         for engine in self.cases.values():
             engine.close()
@@ -120,14 +127,32 @@ class Pair:
         return plain / own
 
 
-def run_request(
-    subjects: Subjects, row: dict[str, Any], number: int
-) -> tuple[Lane, Lane, dict[str, Pair]]:
-    """Returns Hugging Face's answer, the plain one beside it, and a pair for each case."""
+@dataclass(frozen=True)
+class Gains:
+    """What one request gained. Clocks: see CLOCKS.
+
+    plain: by clock, the time of a token of `ar` over Hugging Face's. decoding, total: by case and
+    clock, the time of `ar` over the case's. num_waves: of the live sidecar that came to their end.
+    """
+
+    id: str
+    plain: dict[str, float]
+    decoding: dict[str, dict[str, float]]
+    total: dict[str, dict[str, float]]
+    num_waves: int
+
+
+def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
+    """Runs a request; perfect hints are no case where `ar` calls nothing. Raises SystemExit where
+    an answer differs.
+    """
+    num_waves = subjects.num_waves
     first = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar")})
     plain = first["ar"]
     if first["HF"].answer != plain.answer.token_ids:
         raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
+    ratios = {clock: plain.decode(clock) / first["HF"].decode(clock) for clock in CLOCKS}
+    print(f"{row['id']}: ar / Hugging Face {ratios['wall']:.3f} (cpu {ratios['cpu']:.3f})")
     usage = plain.answer.usage
     num_new = usage.prompt_tokens - usage.cached_tokens
     prefill = {clock: plain.prefill(clock) / num_new for clock in CLOCKS}
@@ -145,42 +170,62 @@ def run_request(
     for case, pair in pairs.items():
         if pair.plain.answer.token_ids != pair.own.answer.token_ids:
             raise SystemExit(f"{row['id']}: {case}: ooo differs from ar")
-    return first["HF"], plain, pairs
+        print_pair(case, pair)
+    if not plain.answer.tool_calls:
+        del pairs["perfect hints"]
+    return Gains(
+        row["id"],
+        ratios,
+        {
+            name: {clock: pair.decode_gain(clock) for clock in CLOCKS}
+            for name, pair in pairs.items()
+        },
+        {name: {clock: pair.total_gain(clock) for clock in CLOCKS} for name, pair in pairs.items()},
+        subjects.num_waves - num_waves,
+    )
+
+
+def time_all(
+    args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]
+) -> list[Gains]:
+    """Returns the gains of all requests; those that lie in the folder `--work` are not run."""
+    kept = None
+    if args.work is not None:
+        of_gains = ("target", "sidecar", "max_tokens", "device", "dtype")
+        kept = Kept(args.work, {name: getattr(args, name) for name in of_gains}, Gains)
+    known = {} if kept is None else dict(kept.results)
+    missing = [(i, row) for i, (_, row) in enumerate(requests) if row["id"] not in known]
+    if missing:
+        subjects = Subjects(args)
+        for rows, cost_us in zip(COST_ROWS, subjects.costs.measured(), strict=True):
+            report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
+        subjects.warm_up()
+        for number, row in missing:
+            known[row["id"]] = one = run_request(subjects, row, number)
+            if kept is not None:
+                kept.add(one)
+        subjects.close()
+    return [known[row["id"]] for _, row in requests]
 
 
 def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Adds the time of `ar` against Hugging Face's, of perfect hints against `ar`, and of what
     cannot gain against `ar`.
     """
-    subjects = Subjects(args)
     report.add("all", "requests", len(requests), "requests")
     report.add("all", "threads", torch.get_num_threads(), "threads")
-    for rows, cost_us in zip(COST_ROWS, subjects.costs.measured(), strict=True):
-        report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
-    subjects.warm_up()
-    peers: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
-    pairs: dict[str, list[Pair]] = {}
-    for number, (_, row) in enumerate(requests):
-        hugging_face, plain, found = run_request(subjects, row, number)
-        for clock in CLOCKS:
-            peers[clock].append(plain.decode(clock) / hugging_face.decode(clock))
-        print(
-            f"{row['id']}: ar / Hugging Face {peers['wall'][-1]:.3f} (cpu {peers['cpu'][-1]:.3f})"
-        )
-        for case, pair in found.items():
-            print_pair(case, pair)
-            if case != "perfect hints" or pair.plain.answer.tool_calls:
-                pairs.setdefault(case, []).append(pair)
-    waves = subjects.cases["live sidecar, wave=auto"].drafting.router.sidecar.reports
-    report.add("live sidecar, wave=auto", "waves", sum(w.outcome == "done" for w in waves), "waves")
-    subjects.close()
+    every = time_all(args, report, requests)
+    waves = sum(one.num_waves for one in every)
+    report.add("live sidecar, wave=auto", "waves", waves, "waves")
+    cases = list(dict.fromkeys(case for one in every for case in one.decoding))
     for clock in CLOCKS:
-        median = statistics.median(peers[clock])
+        median = statistics.median(one.plain[clock] for one in every)
         report.add(f"ar, time a token, {clock}", "p50", median, "x Hugging Face")
-        for case, both in pairs.items():
-            decoding = [pair.decode_gain(clock) for pair in both]
-            total = [pair.total_gain(clock) for pair in both]
-            report.add(f"{case}, decoding, {clock}", "p50", statistics.median(decoding), "x ar")
+        for case in cases:
+            some = [one for one in every if case in one.decoding]
+            decoding = statistics.median(one.decoding[case][clock] for one in some)
+            total = [one.total[case][clock] for one in some]
+            report.add(f"{case}, decoding, {clock}", "p50", decoding, "x ar")
             report.add(f"{case}, in total, {clock}", "p50", statistics.median(total), "x ar")
             report.add(f"{case}, in total, {clock}", "p95", quantile(total, 0.05), "x ar")
 

@@ -53,7 +53,7 @@ def main() -> None:
         help="every N-th request from number I (of 0 to N-1) on, for runs side by side",
     )
     parser.add_argument(
-        "--work", type=Path, help="folder of what is counted, in rounds; a run goes on from there"
+        "--work", type=Path, help="folder of what was measured; a run goes on from there"
     )
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--device", default="cpu")
@@ -61,8 +61,8 @@ def main() -> None:
     args = parse_args(__doc__ or "", parser)
     if not args.smoke and None in (args.target, args.sidecar):
         parser.error("--target, --sidecar: expected both, or --smoke")
-    if args.mode == "time" and (args.adapter or args.work):
-        parser.error("--adapter, --work: expected --mode rounds, got --mode time")
+    if args.mode == "time" and args.adapter:
+        parser.error("--adapter: expected --mode rounds, got --mode time")
     files, rows = (args.files[-1:], 1) if args.smoke else (args.files, args.rows)
     requests = [
         (file, row) for file in files for row in spread(read_requests(args.data, file), rows)
