@@ -20,8 +20,8 @@ import transformers
 
 import equality
 import ooospec
-from ooospec import ops
-from ooospec.backends.base import Segment
+from ooospec import DraftTree, ops
+from ooospec.backends.base import Ask, Segment
 from ooospec.backends.fused import FusedBackend
 from ooospec.backends.load import load_backend
 from ooospec.bits import border_lengths, busy_device, check_bits
@@ -29,6 +29,8 @@ from ooospec.config import EngineConfig
 from ooospec.engine import Engine
 from ooospec.errors import UnsupportedModel
 from ooospec.kv import Sequence
+from ooospec.rows import Rows
+from ooospec.sampling import Chooser, SamplingParams
 from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
 CHUNK = 64
@@ -211,6 +213,46 @@ def test_launches_are_cut_where_they_are_full() -> None:
         wanted = {"all": range(100), "last": range(99, 100), "none": range(0)}[segment.logits]
         want = expected[[start + i for i in wanted]]
         torch.testing.assert_close(rows, want, atol=1e-4, rtol=1e-4)
+
+
+def check_first_launches(backend: FusedBackend) -> None:
+    """Compares committed KV before and after the first launches of each kind, which a GPU runs
+    several times to capture them.
+    """
+    pool = backend.new_pool(1024)
+    sequences = [Sequence(pool) for _ in range(2)]
+    for sequence in sequences:
+        sequence.reserve(CHUNK + 200)
+        backend.prefill(sequence, [*range(1, CHUNK + 70)])
+    slots = [
+        page * pool.page_size + place
+        for sequence in sequences
+        for page in sequence.pages
+        for place in range(pool.page_size)
+        if sequence.pages.index(page) * pool.page_size + place < sequence.length
+    ]
+
+    def committed() -> list[torch.Tensor]:
+        return [layer[slots].clone() for layer in (*pool.keys, *pool.values)]
+
+    before = committed()
+    assert all(bool(layer.abs().sum(dim=(1, 2)).all()) for layer in before)
+    rows = Rows.behind([], DraftTree(7), decodable=backend.decodable)
+    for temperature in (0.0, 1.0):
+        chooser = Chooser(SamplingParams(temperature=temperature, seed=0), backend.decodable, ())
+        backend.verify(sequences[0], rows, chooser, 1, top8=False)
+        backend.verify_together([Ask(one, rows, chooser, 1, False) for one in sequences])
+    for was, now in zip(before, committed(), strict=True):
+        assert torch.equal(was, now)
+
+
+def test_first_launches_leave_committed_kv_alone() -> None:
+    check_first_launches(FusedBackend(tiny_model("qwen3"), tiny_tokenizer(), chunk=CHUNK))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_captures_leave_committed_kv_alone() -> None:
+    check_first_launches(FusedBackend(gpu_model("qwen2.5-0.5b"), chunk=CHUNK))
 
 
 def test_bits_are_equal_and_a_planted_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
