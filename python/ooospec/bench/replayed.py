@@ -200,8 +200,8 @@ class ReplaySubjects(Subjects):
             if method.recycler:
                 drafting = self._drafting[name]
                 self.engine.methods[name] = drafting.method(replace(method, recycler=False))
-        if waits:
-            self.engine.methods["ooo"] = waiting(self.engine.methods["ooo"])
+        for name in set(lent).intersection(config.methods) if waits else ():
+            self.engine.methods[name] = waiting(self.engine.methods[name])
 
     def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""
