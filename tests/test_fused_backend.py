@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import random
+import weakref
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -268,6 +270,18 @@ def test_bits_are_equal_and_a_planted_error_is_found(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Sequence, "keep", forgetful)
     assert {one.case for one in check_bits(backend, [70]).differences} >= {"tree", "packed"}
+
+
+def test_the_cache_of_an_engine_goes_with_it_whoever_else_has_its_backend() -> None:
+    backend = FusedBackend(tiny_model("qwen3"), tiny_tokenizer(), chunk=CHUNK)
+    engines = [Engine(backend), Engine(backend)]
+    answers = [engine.generate_ids([1, 2, 3], max_tokens=4).token_ids for engine in engines]
+    assert answers[0] == answers[1]
+    pools = [weakref.ref(engine.pool) for engine in engines]
+    del engines[0]
+    gc.collect()
+    assert [pool() is None for pool in pools] == [True, False]
+    assert engines[0].generate_ids([1, 2, 3], max_tokens=4).token_ids == answers[1]
 
 
 def test_what_it_does_not_know_it_names() -> None:

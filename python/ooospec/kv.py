@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +36,8 @@ class PagePool:
 
     keys[l], values[l]: dtype[(num_pages + 1) * page_size, G, D], views by flat slot of layer l. The
     last page is nobody's: what must be written somewhere goes to its slots, from spare_slot on.
-    blocks: dtype[layers of one shape, slots, G, D], what holds them.
+    blocks: dtype[layers of one shape, slots, G, D], what holds them. programs: by backend, what it
+    runs on these pages: graphs hold their addresses, and go when the pages go.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class PagePool:
                 self.blocks.append(block)
                 for row, layer_idx in enumerate(members):
                     side[layer_idx] = block[row]
+        self.programs: dict[Any, Any] = {}
         self._num_refs = np.zeros(num_pages, dtype=np.int32)
 
     @property

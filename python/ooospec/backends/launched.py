@@ -88,13 +88,13 @@ class LaunchBackend:
         size = sum(p.numel() for p in model.parameters()) / 1e9
         dtype = str(self.dtype).removeprefix("torch.")
         self.description = f"{type(model).__name__} {size:.2f}B, {dtype} on {self.device}"
-        self._programs: weakref.WeakKeyDictionary[PagePool, _Programs] = weakref.WeakKeyDictionary()
-        self._latest: _Programs | None = None  # that ran
+        self._pools: weakref.WeakSet[PagePool] = weakref.WeakSet()  # that have programs of ours
 
     def close(self) -> None:
         """Gives the graphs back. Safe to call twice."""
-        self._programs.clear()
-        self._latest = None
+        for pool in self._pools:
+            pool.programs.pop(self, None)
+        self._pools.clear()
 
     def new_pool(self, num_tokens: int) -> PagePool:
         """Returns a KV cache with room for `num_tokens` tokens."""
@@ -247,6 +247,7 @@ class LaunchBackend:
             start = time.perf_counter()
             self.forward([segment])[0].argmax(dim=-1).tolist()
             found.append((time.perf_counter() - start) * 1e6)
+        sequence.pool.programs.clear()
         return [min(found)] * len(row_counts)
 
     def _check(self, tokens: Seq[int]) -> None:
@@ -263,13 +264,11 @@ class LaunchBackend:
 
     def _of(self, pool: PagePool) -> _Programs:
         """Returns the programs that read and write `pool`, made on first use."""
-        if self._latest is not None and self._latest.launch.pool is pool:
-            return self._latest
-        programs = self._programs.get(pool)
+        programs: _Programs | None = pool.programs.get(self)
         if programs is None:
             with torch.inference_mode(False):  # verify() writes to its buffers outside of that
-                programs = self._programs[pool] = _Programs(self, pool)
-        self._latest = programs
+                programs = pool.programs[self] = _Programs(self, pool)
+            self._pools.add(pool)
         return programs
 
 
