@@ -13,10 +13,11 @@ import torch
 import hostile
 from equality import CHUNK, Counts, assert_same, drafting, make_engine, reference
 from hostile import ScriptedDrafter
+from ooospec.backends.load import load_backend
 from ooospec.config import EngineConfig
 from ooospec.engine import Delta, Engine, Generation
 from ooospec.errors import EngineClosed, InvalidRequest, OutOfPages, PromptTooLong
-from tiny_models import FAMILIES, tiny_tokenizer
+from tiny_models import FAMILIES, tiny_model, tiny_tokenizer
 
 SLOW = ["shifted", "wrong_one", "noise", "empty", "wrong_root"]  # one token a round
 FAST = [kind for kind in hostile.HOSTILE if kind not in SLOW]
@@ -379,6 +380,14 @@ def test_bad_requests_get_one_error_and_leave_the_engine_usable() -> None:
             engine.stream_ids(ids, **settings)  # at once, not with the first item
     assert engine.generate_ids(prompt, max_tokens=5).token_ids == expected
     assert engine.pool.num_free == num_free
+
+
+def test_a_target_without_a_tokenizer_takes_ids_alone() -> None:
+    engine = Engine(load_backend(tiny_model("qwen2"), chunk=CHUNK))
+    for prompt in (None, "Hello"):
+        with pytest.raises(InvalidRequest, match=r"expected a t.* with .*, got"):
+            engine.request([{"role": "user", "content": "Hello"}], prompt=prompt)
+    assert engine.generate_ids([1, 2, 3], max_tokens=2).token_ids
 
 
 def test_a_closed_engine_says_so() -> None:

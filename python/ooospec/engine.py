@@ -171,7 +171,8 @@ class Engine:
         check_tools(known)
         if prompt is None:
             prompt = self.prompt(messages, known)
-        assert self.tokens is not None  # prompt() needs a tokenizer too
+        if self.tokens is None:
+            raise InvalidRequest("prompt: expected a target with its tokenizer, got one without")
         opening_ids = self.tokens.encode(opening) if opening else []
         return self._request(
             self.tokens.encode(prompt) + opening_ids,
