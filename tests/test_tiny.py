@@ -26,7 +26,7 @@ from ooospec.tiny.evaluation import answers, shares
 from ooospec.tiny.examples import ChatExamples, Recipe, WaveExamples, chat_texts, prepare
 from ooospec.tiny.model import CONTEXT, Shape, new_model
 from ooospec.tiny.tokenizer import train_tokenizer
-from ooospec.tiny.training import Run, Settings, Steps, with_text
+from ooospec.tiny.training import Run, Settings, Steps, seconds_a_step, with_text
 from ooospec.tokens import TokenTable
 from ooospec.train.branches import Scorer, make_batch
 from ooospec.train.rows import Example
@@ -176,6 +176,16 @@ def test_steps_hold_every_example_once_an_epoch(tokenizer: Any, requests: list[A
     while len(seen) < len(examples):
         seen += steps._packs.pop(0)
     assert sorted(seen) == list(range(len(examples)))
+
+
+def test_steps_are_timed_without_training(tokenizer: Any, requests: list[Any]) -> None:
+    model = new_model(SHAPE, tokenizer, 0)
+    before = [weights.clone() for weights in model.parameters()]
+    examples = [maker(tokenizer)(request) for request in requests[:8]]
+    assert seconds_a_step(Scorer(model), examples, SETTINGS) > 0
+    for was, now in zip(before, model.parameters(), strict=True):
+        assert torch.equal(was, now)
+        assert now.grad is None
 
 
 def test_answers_are_greedy_whatever_stands_beside_them(requests: list[Any]) -> None:

@@ -125,12 +125,7 @@ class Run:
             raise InvalidRequest("requests: expected at least one to train on, got none")
         self._scorer, self._model, self._settings = scorer, scorer.model, settings
         self._steps = Steps(examples, settings)
-        self._optimizer = torch.optim.AdamW(
-            _groups(self._model, settings.weight_decay),
-            lr=settings.learning_rate,
-            betas=(0.9, 0.95),
-            fused=scorer.device.type == "cuda",
-        )
+        self._optimizer = _optimizer(scorer, settings)
         self.losses: list[float] = []
         self.seconds = 0.0
         self._path = folder / CHECKPOINT
@@ -152,7 +147,8 @@ class Run:
         )
         pending: list[torch.Tensor] = []
         for step, batch in zip(numbers, loader, strict=True):
-            pending.append(self._step(step, on(batch, self._scorer.device)))
+            learning_rate = self._settings.learning_rate * rate(step, self._settings)
+            pending.append(_take_step(self._scorer, self._optimizer, batch, learning_rate))
             if len(pending) == 32 or step + 1 == len(self._steps):
                 losses = torch.stack(pending).tolist()  # waits for the device, so now and then
                 pending = []
@@ -165,19 +161,6 @@ class Run:
                     saved = time.perf_counter()
         self._path.unlink(missing_ok=True)
         self._model.eval()
-
-    def _step(self, step: int, batch: Batch) -> torch.Tensor:
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._settings.learning_rate * rate(step, self._settings)
-        losses = nn.functional.cross_entropy(
-            self._scorer.logits(batch).float(), batch.targets, reduction="none"
-        )
-        loss = (losses * batch.weights).sum() / batch.weights.sum()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self._model.parameters(), MAX_NORM)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        return loss.detach()
 
     def _save(self) -> None:
         """Writes the checkpoint; a kill leaves the old one or the new one."""
@@ -206,18 +189,46 @@ class Run:
 
 
 def seconds_a_step(scorer: Scorer, examples: Seq[Example], settings: Settings) -> float:
-    """Returns the seconds that a step takes, from passes over some batches that change nothing."""
+    """Returns the seconds that a step takes, from some with a learning rate of 0, which change
+    nothing.
+    """
     steps = Steps(examples, replace(settings, num_steps=_PROBES + _WARM))
     batches = [steps[number] for number in range(len(steps))]
+    optimizer = _optimizer(scorer, settings)
     for number, batch in enumerate(batches):
         if number == _WARM:
             _wait(scorer.device)
             start = time.perf_counter()
-        logits = scorer.logits(on(batch, scorer.device)).float()
-        torch.autograd.backward(logits.logsumexp(-1).mean())
-        scorer.model.zero_grad()
+        _take_step(scorer, optimizer, batch, 0.0)
     _wait(scorer.device)
     return (time.perf_counter() - start) / _PROBES
+
+
+def _optimizer(scorer: Scorer, settings: Settings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        _groups(scorer.model, settings.weight_decay),
+        lr=settings.learning_rate,
+        betas=(0.9, 0.95),
+        fused=scorer.device.type == "cuda",
+    )
+
+
+def _take_step(
+    scorer: Scorer, optimizer: torch.optim.Optimizer, batch: Batch, learning_rate: float
+) -> torch.Tensor:
+    """Moves the weights once; returns the loss before, a scalar on the device."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    batch = on(batch, scorer.device)
+    losses = nn.functional.cross_entropy(
+        scorer.logits(batch).float(), batch.targets, reduction="none"
+    )
+    loss = (losses * batch.weights).sum() / batch.weights.sum()
+    torch.autograd.backward(loss)
+    nn.utils.clip_grad_norm_(scorer.model.parameters(), MAX_NORM)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
 
 
 def _wait(device: torch.device) -> None:
