@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each part of `ooo` is worth, by replay on one shape: one thing changed at a time.
 
-Accuracy and delay of hints, waiting for them against polling, one lane against a parallel wave,
-function or values only, slots as they end against one last hint, a sidecar in a process of its own
-on the same device, no sidecar but spans, the size of trees; then how cost grows with context, tools
-and earlier calls; and the tokens a round that a drafter of some cost needs to equal `ooo`. Hints of
-an untrained sidecar, or of tools that it has seen, are another --hints.
+Accuracy and delay of hints, waiting for them against polling (before the first round; before the
+prefill, so that the wave has the GPU alone), one lane against a parallel wave, function or values
+only, slots as they end against one last hint, a sidecar in a process of its own on the same device,
+no sidecar but spans, the size of trees; then how cost grows with context, tools and earlier calls;
+and the tokens a round that a drafter of some cost needs to equal `ooo`. Hints of an untrained
+sidecar, or of tools that it has seen, are another --hints.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def bench_hints(bench: Bench) -> None:
     for case, change in list(changes.items())[-1 if bench.args.smoke else 0 :]:
         bench.run(case, change_sidecar=change)
     if not bench.args.smoke:
-        bench.run("waits for the hint", waits=True)
+        bench.run("waits for the hint", waits="rounds")
+        bench.run("waits for the hint before the prefill", waits="prefill")
         bench.run("two processes", methods=("ar", APART))
         bench.run("slots one after another", num_lanes=1)
         for nodes in NODES:

@@ -79,9 +79,10 @@ def test_wrong_values_stay_wrong_at_lower_accuracy() -> None:
         assert all(one <= other for one, other in itertools.pairwise(right))
 
 
-def test_a_method_can_wait_for_the_whole_wave_and_have_small_trees() -> None:
+@pytest.mark.parametrize("waits", ["rounds", "prefill"])
+def test_a_method_can_wait_for_the_whole_wave_and_have_small_trees(waits: str) -> None:
     config = BenchConfig(("ar", "ooo"), device="cpu", cost_model=False, max_nodes=4)
-    how: Any = {"rows": ROWS, "sidecar": (TINY, tiny_tokenizer()), "waits": True, "num_lanes": 1}
+    how: Any = {"rows": ROWS, "sidecar": (TINY, tiny_tokenizer()), "waits": waits, "num_lanes": 1}
     subjects = ReplaySubjects(TINY, tiny_tokenizer(), config, **how)
     plain, ooo = subjects.run("t", "f", ROWS[1], 0)
     subjects.close()
@@ -89,4 +90,6 @@ def test_a_method_can_wait_for_the_whole_wave_and_have_small_trees() -> None:
     assert ooo.equal
     assert ooo.wave is not None
     assert ooo.rounds[0][0] >= ooo.wave[1] - 1e-3
+    waited = ooo.first - ooo.prefill >= ooo.wave[1] - 1e-3
+    assert waited == (waits == "prefill")
     assert max(one[4] for one in ooo.rounds) <= 4

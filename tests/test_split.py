@@ -40,7 +40,7 @@ def references(request: pytest.FixtureRequest) -> Iterator[None]:
 def test_a_replayed_process_says_what_a_thread_says() -> None:
     config = BenchConfig(("ar", "ooo", APART), device="cpu", split_device="cpu", cost_model=False)
     small = (TINY, tiny_tokenizer())
-    how: dict[str, Any] = {"rows": ROWS, "sidecar": small, "waits": True}
+    how: dict[str, Any] = {"rows": ROWS, "sidecar": small, "waits": "rounds"}
     subjects = ReplaySubjects(TINY, tiny_tokenizer(), config, **how)
     try:
         assert list(subjects.status) == ["ooo", APART]

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 from ooospec._core import _C
 from ooospec.draft import DraftTree
 from ooospec.drafting import RequestDrafter
 from ooospec.engine import MakeDrafter, Request
+
+Before = Literal["rounds", "prefill"]
 
 WAVE_SECONDS = 60.0
 FUNCTION, VALUE, END, ERROR = (
@@ -102,6 +104,11 @@ class WaitingDrafter(RequestDrafter):
 
     def propose(self, budget: int) -> DraftTree:
         """See RequestDrafter. Raises TimeoutError for a wave that does not end."""
+        self.wait()
+        return super().propose(budget)
+
+    def wait(self) -> None:
+        """Waits for the end of the wave. Raises TimeoutError for one that does not end."""
         limit = time.perf_counter() + WAVE_SECONDS
         while self.router is not None:
             self.router.poll()
@@ -109,16 +116,20 @@ class WaitingDrafter(RequestDrafter):
                 break
             if time.perf_counter() > limit:
                 raise TimeoutError(f"sidecar: expected the end of a wave within {WAVE_SECONDS} s")
-        return super().propose(budget)
 
 
-def waiting(method: MakeDrafter) -> MakeDrafter:
-    """Returns a method as `method`, whose drafters wait for the whole wave."""
+def waiting(method: MakeDrafter, before: Before) -> MakeDrafter:
+    """Returns a method as `method`, whose drafters wait for the whole wave, before the first round
+    or before the prefill already: on one GPU it then has that for itself.
+    """
 
     def make(request: Request) -> Any:
         drafter = method(request)
         given = {one.name: getattr(drafter, one.name) for one in fields(RequestDrafter) if one.init}
-        return WaitingDrafter(**given)
+        waits = WaitingDrafter(**given)
+        if before == "prefill":
+            waits.wait()
+        return waits
 
     return make
 

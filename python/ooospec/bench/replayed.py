@@ -23,7 +23,7 @@ from ooospec.backends.load import find_device
 from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
 from ooospec.backends.transformers import TransformersBackend
-from ooospec.bench.ablations import waiting
+from ooospec.bench.ablations import Before, waiting
 from ooospec.bench.branch_values import BranchValues
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
@@ -145,14 +145,14 @@ class ReplaySubjects(Subjects):
         change_hint: Callable[[Any, str], Any] = lambda call, key: call,
         change_sidecar: Callable[[Any], Any] = lambda sidecar: sidecar,
         num_lanes: int = NUM_LANES,
-        waits: bool = False,
+        waits: Before | None = None,
     ) -> None:
         """sidecar: its shape and tokenizer, or the address of one that has these rows recorded;
         None: no `ooo`, no `ooo+self`. backend: of the target; its own modules by "transformers".
         For ablations: change_hint: of a call and its request's id. change_sidecar: of the running
-        one. num_lanes: slots that advance together. waits: for the whole wave before the first
-        round. Raises InvalidRequest for methods that a replay cannot rank, RuntimeError for a
-        sidecar in a process of its own that does not start.
+        one. num_lanes: slots that advance together. waits: before what, for the whole wave. Raises
+        InvalidRequest for methods that a replay cannot rank, RuntimeError for a sidecar in a
+        process of its own that does not start.
         """
         unfair = [name for name in config.methods if name not in (*REPLAYED, APART)]
         if unfair:
@@ -200,8 +200,9 @@ class ReplaySubjects(Subjects):
             if method.recycler:
                 drafting = self._drafting[name]
                 self.engine.methods[name] = drafting.method(replace(method, recycler=False))
-        for name in set(lent).intersection(config.methods) if waits else ():
-            self.engine.methods[name] = waiting(self.engine.methods[name])
+        if waits is not None:
+            for name in set(lent).intersection(config.methods):
+                self.engine.methods[name] = waiting(self.engine.methods[name], waits)
 
     def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""
