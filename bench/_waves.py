@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 from ooospec import HintRing
@@ -20,6 +21,7 @@ from ooospec.sidecar.wave import WaveReport
 QUESTION_TOKENS = 15  # of a slot, as `get_weather.city:` in a model's tokens, and more
 NAME_TOKENS = 5  # of a function
 PARAMETERS = 5  # of a function
+STANDING = ", answers that stand in the prompt"
 
 
 class Pieces:
@@ -50,6 +52,16 @@ def make_prompt(num_tokens: int, num_slots: int, vocab: int, rng: random.Random)
         for i in range(num_slots)
     ]
     return WavePrompt(tokens(num_tokens), tokens(3), options | {None: tokens(2)}, tuple(slots), 0)
+
+
+def with_answers(prompt: WavePrompt, num_tokens: int, rng: random.Random) -> WavePrompt:
+    """Returns a prompt each of whose slots is answered by tokens that stand in its prefix."""
+    starts = [rng.randrange(len(prompt.prefix) - num_tokens) for _ in prompt.slots]
+    slots = [
+        replace(slot, recorded=tuple(prompt.prefix[start : start + num_tokens]))
+        for slot, start in zip(prompt.slots, starts, strict=True)
+    ]
+    return replace(prompt, slots=tuple(slots))
 
 
 def run_wave(runner: GraphWaveRunner, prompt: WavePrompt, ring: HintRing) -> WaveReport:

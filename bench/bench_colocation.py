@@ -3,7 +3,8 @@
 
 A request arrives: the wave starts in a thread of its own, and the target prefills the same number
 of tokens and then verifies rounds of 64 rows. Times are the host's, from arrival on. In turns with
-the same requests without a wave, of which the target's tokens must be the same.
+the same requests without a wave, of which the target's tokens must be the same. Answers of the wave
+are random tokens, which it cannot draft, and then tokens that stand in the prompt.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from typing import Any
 import torch
 
 from _harness import Report, parse_args, quantile
-from _waves import make_prompt, make_runner, run_wave
+from _waves import STANDING, make_prompt, make_runner, run_wave, with_answers
 from bench_round import SHAPES, copy_bandwidth, random_model, random_rows
 from ooospec import HintRing
 from ooospec.backends.fused import FusedBackend
 from ooospec.kv import Sequence as Tokens
 from ooospec.sampling import Chooser, SamplingParams
+from ooospec.sidecar.graph_wave import GraphWaveRunner
 from ooospec.sidecar.wave import WaveReport
 
 
@@ -102,10 +104,22 @@ def bench(report: Report, args: Any, device: str, dtype: torch.dtype) -> None:
     target = Target(backend, args.prompt, args.rounds, args.seed)
     sidecar = random_model(args.sidecar, device, dtype)
     runner = make_runner(sidecar, args.steps, 1024 * args.sidecar_smem)
+    case = f"{args.target} target, {args.sidecar} sidecar, {args.slots} slots, {args.steps} steps"
+    for stand in (False, True):
+        bench_waves(report, args, case + (STANDING if stand else ""), target, runner, stand)
+
+
+def bench_waves(
+    report: Report, args: Any, case: str, target: Target, runner: GraphWaveRunner, stand: bool
+) -> None:
+    """Adds the rows of waves over new prompts. stand: see with_answers()."""
     rng, ring, vocab = random.Random(args.seed), HintRing(), runner.backend.decodable
-    thread = WaveThread(
-        lambda: run_wave(runner, make_prompt(args.prompt, args.slots, vocab, rng), ring)
-    )
+
+    def run() -> WaveReport:
+        prompt = make_prompt(args.prompt, args.slots, vocab, rng)
+        return run_wave(runner, with_answers(prompt, args.steps, rng) if stand else prompt, ring)
+
+    thread = WaveThread(run)
     alone: list[WaveReport] = []
     without: list[Request] = []
     beside: list[Request] = []
@@ -121,17 +135,16 @@ def bench(report: Report, args: Any, device: str, dtype: torch.dtype) -> None:
             alone.append(wave)
             without.append(plain)
             beside.append(both)
-    add_rows(report, args, alone, without, beside)
+    add_rows(report, case, alone, without, beside)
 
 
 def add_rows(
     report: Report,
-    args: Any,
+    case: str,
     alone: Sequence[WaveReport],
     without: Sequence[Request],
     beside: Sequence[Request],
 ) -> None:
-    case = f"{args.target} target, {args.sidecar} sidecar, {args.slots} slots, {args.steps} steps"
     steps = [s.stop - s.start for wave in alone for s in wave.steps[-5:]]
     add(report, f"{case}: wave alone", "step", steps)
     add(report, f"{case}: wave alone", "wave", [w.stop - w.start for w in alone])

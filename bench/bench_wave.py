@@ -11,17 +11,15 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from _harness import Report, parse_args, quantile
-from _waves import chosen_stop, make_prompt, make_runner, run_wave
+from _waves import STANDING, chosen_stop, make_prompt, make_runner, run_wave, with_answers
 from bench_round import SHAPES, copy_bandwidth, random_model
 from ooospec import HintRing
 from ooospec.sidecar.graph_wave import GraphWaveRunner
-from ooospec.sidecar.prompt import WavePrompt
 from ooospec.sidecar.wave import WaveReport
 
 
@@ -46,21 +44,11 @@ def bench_case(
         run_wave(runner, prompt, ring)
     runner.prefixes.clear()
     case = f"{num_slots} slots, {num_tokens} tokens, {runner.max_value_tokens} steps"
-    case += ", answers that stand in the prompt" if stand else ""
+    case += STANDING if stand else ""
     add_rows(report, case, [run_wave(runner, prompt, ring) for prompt in prompts])
     run_wave(runner, prompts[0], ring)
     warm = [run_wave(runner, prompts[0], ring) for _ in prompts]
     add_times(report, f"{case}, warm prefix", "wave", [r.stop - r.start for r in warm])
-
-
-def with_answers(prompt: WavePrompt, num_tokens: int, rng: random.Random) -> WavePrompt:
-    """Returns a prompt each of whose slots is answered by tokens that stand in its prefix."""
-    starts = [rng.randrange(len(prompt.prefix) - num_tokens) for _ in prompt.slots]
-    slots = [
-        replace(slot, recorded=tuple(prompt.prefix[start : start + num_tokens]))
-        for slot, start in zip(prompt.slots, starts, strict=True)
-    ]
-    return replace(prompt, slots=tuple(slots))
 
 
 def add_rows(report: Report, case: str, waves: Sequence[WaveReport]) -> None:
