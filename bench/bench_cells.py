@@ -11,12 +11,12 @@ are those of --answers (`ooospec trace`) where it has them, else reference calls
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import transformers
 
+from _cell_rows import add_cell, add_means
 from _cells import (
     FULL,
     SAMPLE,
@@ -30,12 +30,11 @@ from _cells import (
 )
 from _cells import with_records as recorded
 from _harness import Report, parse_args
-from ooospec.bench.records import Record, RecordFile
+from ooospec.bench.records import RecordFile
 from ooospec.bench.replayed import CAPTION, REPLAYED, run_replay
 from ooospec.bench.run import BenchConfig
 from ooospec.bench.shapes import SHAPES
-from ooospec.bench.summary import Cell, summarise
-from ooospec.bench.waves import tokens_before
+from ooospec.bench.summary import summarise
 from ooospec.tiny.untrained import untrained_pair
 
 QWEN = ("Qwen2.5-7B", "Qwen2.5-14B", "Qwen2.5-32B", "Qwen3-4B", "Qwen3-8B", "Qwen3-14B")
@@ -69,16 +68,6 @@ def run_shape(args: Any, shape: str, files: Files, warm: bool, folder: Path) -> 
     return kept.records, said
 
 
-def add_cell(report: Report, cell: Cell, prefix: str) -> None:
-    """Adds the two figures of a cell with their intervals, its rate, and how many were equal."""
-    case = f"{cell.target}, {cell.file}, {cell.method}, {prefix}"
-    for metric, ratio in (("decoding", cell.decode), ("in total", cell.total)):
-        for name, value in (("", ratio.value), (" low", ratio.low), (" high", ratio.high)):
-            report.add(case, metric + name, value, "x ar")
-    report.add(case, "rate", cell.rate, "tokens/round")
-    report.add(case, "equal", cell.num_equal, f"of {cell.num_requests} answers, raw logits")
-
-
 def bench(args: Any, files: Files, folder: Path) -> None:
     """Adds all cells; raises SystemExit if an answer was not equal."""
     report = Report(f"cells_{args.table}", args)
@@ -105,24 +94,6 @@ def bench(args: Any, files: Files, folder: Path) -> None:
     report.finish()
     if unequal:
         raise SystemExit(f"{unequal} answers had other raw logits than plain decoding")
-
-
-def add_means(report: Report, cells: Sequence[Cell], records: Sequence[Record], case: str) -> None:
-    """Adds each method's mean over the files, and tokens committed before hints came."""
-    for method in dict.fromkeys(cell.method for cell in cells):
-        some = [cell for cell in cells if cell.method == method and cell.file != "all"]
-        for metric in ("decode", "total"):
-            values = [getattr(cell, metric).value for cell in some]
-            report.add(f"{case}, {method}, mean", metric, sum(values) / len(values), "x ar")
-    for name, place in (("first", 0), ("last", -1)):
-        counts = [
-            tokens_before(record, record.hints[place])
-            for record in records
-            if record.method == "ooo" and record.hints
-        ]
-        if counts:
-            mean = sum(counts) / len(counts)
-            report.add(f"{case}, ooo", f"tokens before the {name} hint", mean, "tokens")
 
 
 def main() -> None:

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 import transformers
 
+from _cell_rows import add_cell, add_means
 from _cells import SAMPLE, Files, Row, paper_files, replay_parser, settings_of, stratified
 from _cells import with_records as recorded
 from _harness import Report, parse_args
-from bench_cells import add_cell, add_means
 from ooospec.bench.records import RecordFile
 from ooospec.bench.replayed import APART, CAPTION, Answers, ReplaySubjects, place, run_replay
 from ooospec.bench.run import BenchConfig
