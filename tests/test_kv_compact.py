@@ -9,7 +9,7 @@ import torch
 
 from ooospec import ops
 from ooospec.reference import kv_compact_ref
-from tree_cases import DEVICE, DTYPE, ON_GPU
+from tree_cases import DEVICE, DTYPE, ON_GPU, far
 
 NUM_LAYERS = 36 if ON_GPU else 2
 
@@ -57,6 +57,17 @@ def test_a_path_moves_behind_the_committed_part(
     with ops.using("reference"):
         compact(keys, values, [(order[0], order[1])])
     assert torch.equal(bits(keys[:, order[1]]), bits(keys[:, order[0]]))
+
+
+@pytest.mark.parametrize("dim", [0, 1], ids=["layers", "slots"])
+def test_rows_may_lie_farther_away_than_int32_reaches(dim: int) -> None:
+    moves = [(190, 3), (70, 191), (189, 0)]
+    near = [torch.randn(4, 192, 1, 32).to(DEVICE, torch.float16) for _ in range(2)]
+    apart = [far(part, dim) for part in near]
+    compact(*near, moves)
+    compact(*apart, moves)
+    for part, expected in zip(apart, near, strict=True):
+        assert torch.equal(bits(part), bits(expected))
 
 
 def test_zones_around_a_pool_stay_as_they_are() -> None:

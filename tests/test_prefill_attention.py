@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ooospec import ops
-from tree_cases import DEVICE, ON_GPU, PAGE, Case, Shape, Tree
+from tree_cases import DEVICE, ON_GPU, PAGE, Case, Shape, Tree, far
 
 CHUNK = 256 if ON_GPU else 64
 SHAPES = {
@@ -69,6 +69,14 @@ def test_chunks_agree_with_float64(shape: Shape, length: int) -> None:
 @pytest.mark.parametrize("start", [256, 2048])
 def test_later_chunks_agree_with_float64(start: int) -> None:
     test_chunks_agree_with_float64(SHAPES["Qwen3-8B"], start + 256)
+
+
+def test_slots_may_lie_farther_away_than_int32_reaches() -> None:
+    case = Prefill(Shape(2, 1, 32), 0, 130, seed=1)
+    assert 2 in case.trees[0].pages[:2]  # of four: in the upper half
+    expected = case.run()
+    case.keys, case.values = far(case.keys), far(case.values)
+    assert torch.equal(case.run(), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

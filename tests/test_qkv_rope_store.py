@@ -13,7 +13,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from ooospec import ops
 from ooospec.reference import qkv_rope_ref, rms_norm_ref
-from op_cases import DTYPES, PROVIDERS, close, guarded, same_bits
+from op_cases import DEVICE, DTYPES, PROVIDERS, close, guarded, same_bits
+from tree_cases import far
 
 # (query heads, kv heads, head dim)
 SHAPES = [(1, 1, 2), (4, 1, 16), (14, 2, 64), (6, 3, 80), (5, 1, 96), (32, 8, 128), (4, 1, 256)]
@@ -125,6 +126,22 @@ def test_a_row_does_not_depend_on_its_neighbours_or_slot(
     q, keys, values = alone.run(provider)
     assert same_bits(q[0], one_q[7])
     assert same_bits(keys[alone.slots], one_keys[whole.slots[7:8]])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_slots_may_lie_farther_away_than_int32_reaches(provider: ops.Provider) -> None:
+    case = Case((2, 1, 32), 2, torch.float16, "")
+    places = case.positions.to(DEVICE), torch.tensor([0, 130], device=DEVICE)
+    inputs = case.qkv.to(DEVICE), cos_sin_table(32).to(DEVICE)
+    near = [torch.zeros(131, 1, 32, dtype=torch.float16, device=DEVICE) for _ in range(2)]
+    apart = [far(part) for part in near]
+    for keys, values in (near, apart):
+        q = torch.zeros(2, 2, 32, dtype=torch.float16, device=DEVICE)
+        with ops.using(provider):
+            ops.qkv_rope_store(*inputs, *places, q, keys, values, **case.options)
+    for part, expected in zip(apart, near, strict=True):
+        assert bool(expected[130].any())
+        assert torch.equal(part, expected)
 
 
 def test_wrong_tensors_are_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ooospec import ops
-from tree_cases import DEVICE, ON_GPU, Case, Shape, Tree, random_tree
+from tree_cases import DEVICE, ON_GPU, Case, Shape, Tree, far, random_tree
 
 gpu = pytest.mark.gpu
 NUM_ROWS = 64 if ON_GPU else 6
@@ -157,6 +157,14 @@ def test_pages_rows_and_neighbours_do_not_change_a_bit() -> None:
         case = Case(shape, [*others[:before], tree, *others[before:]], seed=before)
         first = case.rows.first_rows[before]
         assert torch.equal(case.run()[first : first + size], expected)
+
+
+def test_slots_may_lie_farther_away_than_int32_reaches() -> None:
+    tree = random_tree(np.random.default_rng(17), 150, 6)
+    case = Case(Shape(2, 1, 32), [tree], dtype=torch.float16)
+    expected = case.run()
+    case.keys, case.values = far(case.keys), far(case.values)
+    assert torch.equal(case.run(), expected)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the poisoned rows have them

@@ -104,6 +104,19 @@ def guarded(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return whole.to(DEVICE)[1:-1, 1:-1, 8:-8]
 
 
+def far(part: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Returns a copy of a tensor whose upper half of entries along `dim` lies more than 2**31
+    elements behind the first. Of its memory, only what the entries take is touched.
+    """
+    step = -(-(1 << 31) // (part.shape[dim] // 2) // 64) * 64
+    strides = list(part.contiguous().stride())
+    strides[dim] = step
+    whole = torch.empty((part.shape[dim] + 1) * step, dtype=part.dtype, device=part.device)
+    copy = whole.as_strided(part.shape, strides)
+    copy.copy_(part)
+    return copy
+
+
 class Case:
     """Trees with random queries, keys and values over shuffled pages; all else is NaN."""
 
