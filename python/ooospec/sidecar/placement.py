@@ -142,7 +142,7 @@ class Sidecar(ABC):
             return
         self._limits_noted = True
         logger.warning(
-            "the sidecar takes %d tokens, the target %d: it sees only the end of longer dialogues",
+            "of a dialogue above %d tokens (the target takes %d) the sidecar sees only the end",
             limit,
             target.context_limit,
         )
