@@ -131,6 +131,7 @@ NUMBERS = [
     ("serve", "toolspec, 1 clients", "ratio", "1,603: {:.1f} x and"),
     ("serve", "toolspec, 8 clients", "ratio", "4.7 x and {:.1f} x, and no"),
     ("vllm", "ooospec, perfect hints", "rate of the calls", "API-Bank: {:.1f} tokens a step"),
+    ("vllm", "ooospec, no sidecar", "rate of the calls", "hints, {:.1f} without a sidecar"),
     ("vllm", "ngram", "rate of the calls", "own n-gram proposer {:.2f}, and the same tokens"),
     ("hint_path", "tcp, loopback", "p50", "takes {:.0f} us from ring to ring"),
     ("hint_ring", "push + pop, clock included", "p50", "{:.2f} us (`bench/results/hint_ring.csv`)"),
