@@ -115,14 +115,29 @@ bool joins(std::string_view text, std::size_t i) {
   return std::string_view("-./@+&=").find(text[i]) != std::string_view::npos;
 }
 
-// The end of what stands at `i` up to white space, without the marks behind it, if it is a link or
-// an address; else `i`.
-std::size_t address_end(std::string_view text, std::size_t i) {
-  const std::size_t end = std::min(text.find_first_of(" \t\r\n\"'`<>|\\", i), text.size());
-  const std::string_view token = text.substr(i, end - i);
-  const bool found =
-      token.find("://") != std::string_view::npos || token.starts_with("www.") ||
-      (token.find('@') != std::string_view::npos && token.find('.') != std::string_view::npos);
+// Text between white space and quotes, and behind which byte of it a link's or an address's mark
+// stands for the last time (0: none). Looked for once: at each word it would take quadratic time.
+struct Stretch {
+  std::size_t end = 0, link = 0, at = 0, dot = 0;
+
+  // From `begin` on.
+  Stretch(std::string_view text, std::size_t begin)
+      : end(std::min(text.find_first_of(" \t\r\n\"'`<>|\\", begin), text.size())) {
+    const auto last = [&](std::string_view mark) {
+      const std::size_t found = text.substr(begin, end - begin).rfind(mark);
+      return found == std::string_view::npos ? 0 : begin + found + 1;
+    };
+    link = last("://");
+    at = last("@");
+    dot = last(".");
+  }
+};
+
+// The end of what stands at `i`, without the marks behind it, if it is a link or an address; else
+// `i`.
+std::size_t address_end(std::string_view text, std::size_t i, const Stretch& in) {
+  const std::string_view token = text.substr(i, in.end - i);
+  const bool found = in.link > i || token.starts_with("www.") || (in.at > i && in.dot > i);
   if (!found || !is_word(token[0])) return i;
   return i + token.find_last_not_of(".,;:!?)]}") + 1;
 }
@@ -156,6 +171,7 @@ RequestSpans::RequestSpans(std::shared_ptr<const ToolSet> tools, std::string_vie
 void RequestSpans::read(std::string_view text) {
   std::vector<Word> words;
   std::size_t behind = 0;  // the end of the word before
+  Stretch stretch(text, 0);
   for (std::size_t i = 0; i < text.size();) {
     std::size_t end = letters_end(text, i);
     if (end == i) {
@@ -163,7 +179,8 @@ void RequestSpans::read(std::string_view text) {
       while (i < text.size() && is_inside(text[i]));
       continue;
     }
-    end = std::max(end, address_end(text, i));
+    if (stretch.end <= i) stretch = Stretch(text, i);
+    end = std::max(end, address_end(text, i, stretch));
     while (joins(text, end)) end = letters_end(text, end + 1);
     Word word{};
     word.begin = static_cast<std::uint32_t>(i);
@@ -312,12 +329,13 @@ void RequestSpans::find_quoted(std::string_view text, std::span<const Word> word
     for (const auto& [open, close] : kQuotes) {
       if (!text.substr(i).starts_with(open) || (i > 0 && is_word(text[i - 1]))) continue;
       const std::size_t begin = i + open.size();
+      const std::string_view room = text.substr(0, begin + kMaxQuotedBytes + close.size());
       std::size_t end = begin;
       do {
-        end = text.find(close, end + 1);
+        end = room.find(close, end + 1);
       } while (end != std::string_view::npos && end + close.size() < text.size() &&
                is_word(text[end + close.size()]));
-      if (end == std::string_view::npos || end - begin > kMaxQuotedBytes) continue;
+      if (end == std::string_view::npos) continue;
       const std::string_view inside = text.substr(begin, end - begin);
       if (inside.find('\n') != std::string_view::npos) continue;
       const auto at = [&](std::size_t offset) {

@@ -2,6 +2,7 @@
 #include "call/request_spans.h"
 
 #include <algorithm>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -131,6 +132,21 @@ TEST(strange_requests_have_few_spans_or_none) {
   std::string quotes;
   for (int i = 0; i < 20000; ++i) quotes += "'\"`";
   spans(quotes, node("city"));
+}
+
+TEST(time_is_linear) {
+  const auto cpu_seconds = [](const std::string& unit, std::size_t size) {
+    std::string text;
+    while (text.size() < size) text += unit;
+    const std::clock_t begin = std::clock();
+    RequestSpans found(tools(), text);
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
+  for (const std::string unit : {"a,", "ab;", "a(b)", "a@,", "日本、", "'a ", "\"a ", "“a "}) {
+    // eight times the text; what is quadratic takes 64 times as long
+    const double few = cpu_seconds(unit, RequestSpans::kMaxBytes / 8);
+    EXPECT(cpu_seconds(unit, RequestSpans::kMaxBytes) < 30 * few + 0.02);
+  }
 }
 
 // --- in what is written ---
