@@ -334,6 +334,22 @@ class Wrong:
     def commit(self, tokens: Sequence[int]) -> None: ...
 
 
+@pytest.mark.parametrize("bad", [257, -1, 2**31, -(2**40), 2**63 - 1])
+@pytest.mark.parametrize("probability", [0.5, 0.0, -1.0, 2.0, float("inf"), float("nan")])
+def test_a_source_may_propose_anything(bad: int, probability: float) -> None:
+    """An id that there is not cuts the path, and no number ends the request."""
+
+    class Odd(Wrong):
+        def propose(self, state: SourceState, budget: int) -> list[WeightedPath]:
+            return [WeightedPath([65, bad, 66], probability)]
+
+    drafter = Drafter(byte_text(), TOOLS, Method("outside"), [1], sources=[Odd()])
+    for _ in range(3):
+        assert drafter.propose(64).tokens.tolist()[1:] == [65]
+        drafter.commit([66])
+    drafter.finish()
+
+
 def test_a_draft_that_is_too_long_is_cut_and_noted_once(caplog: pytest.LogCaptureFixture) -> None:
     """C11: the tree holds what it may, and one line says so."""
 
@@ -487,6 +503,9 @@ def test_ids_outside_the_vocabulary_are_refused() -> None:
         with pytest.raises(IndexError, match=r"expected tokens in \[0, 257\)"):
             drafter.commit(bad)
     assert drafter.answer == []
+    for prompt in ([257, 1], [1, 257], [-1, 1]):
+        with pytest.raises(IndexError, match=r"begin: expected tokens in \[0, 257\)"):
+            Drafter(byte_text(), TOOLS, METHODS["ooo"], prompt).propose(8)
     with pytest.raises(ValueError, match="at least one token"):
         Drafter(byte_text(), TOOLS, METHODS["ooo"], [])
     with pytest.raises(ValueError, match="at most 9"):

@@ -3,6 +3,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <utility>
+
 #include "bindings/bindings.h"
 #include "draft/byte_bpe.h"
 #include "draft/drafter.h"
@@ -157,7 +159,13 @@ void bind_draft(py::module_& module) {
            py::arg("parameter"), py::arg("text"))
       .def(
           "add_path",
-          [](Drafter& drafter, int number, const Tokens& tokens, float probability) {
+          [](Drafter& drafter, int number, const std::vector<std::int64_t>& ids,
+             float probability) {
+            Tokens tokens;  // up to an id that no vocabulary has
+            for (const std::int64_t id : ids) {
+              if (!std::in_range<TokenId>(id)) break;
+              tokens.push_back(static_cast<TokenId>(id));
+            }
             drafter.add_path(static_cast<Source>(static_cast<int>(Source::kExternal) + number),
                              tokens, probability);
           },

@@ -2,6 +2,7 @@
 #include "draft/drafter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "draft/drafter_numbers.h"
@@ -11,6 +12,7 @@ namespace ooospec {
 namespace {
 
 constexpr std::size_t kTextIndexBytes = 16U << 20;
+constexpr float kMinOutside = 0.001F;  // least probability of a path from outside
 
 }  // namespace
 
@@ -38,11 +40,11 @@ void Drafter::begin(std::span<const TokenId> prompt, std::size_t num_opening) {
   OOOSPEC_REQUIRE(!prompt.empty(), "begin: expected a prompt of at least one token, got none");
   OOOSPEC_REQUIRE(num_opening <= prompt.size(), "begin: expected an opening within the ",
                   prompt.size(), " tokens of the prompt, got ", num_opening);
-  for (const TokenId token : prompt.last(num_opening)) {
+  for (const TokenId token : prompt) {
     OOOSPEC_REQUIRE_INDEX(vocab_->contains(token), "begin: expected tokens in [0, ", vocab_->size(),
                           "), got ", token);
-    follow(token);
   }
+  for (const TokenId token : prompt.last(num_opening)) follow(token);
   last_token_ = prompt.back();
   allowance_ = Allowance(prompt.size());
   if (!options_.lookup) return;
@@ -110,6 +112,9 @@ Drafter::Proposal& Drafter::next_proposal() {
 }
 
 void Drafter::add_path(Source source, std::span<const TokenId> tokens, float probability) {
+  OOOSPEC_REQUIRE(source >= Source::kExternal, "add_path: expected a source from ",
+                  static_cast<int>(Source::kExternal), " on, got ", static_cast<int>(source));
+  probability = probability > kMinOutside ? std::min(probability, 1.0F) : kMinOutside;
   const auto number =
       static_cast<std::size_t>(source) - static_cast<std::size_t>(Source::kExternal);
   const std::size_t rate = kExternalRates + 2 * std::min(number, kMaxExternal - 1);
@@ -120,6 +125,14 @@ void Drafter::add_path(Source source, std::span<const TokenId> tokens, float pro
     const bool first = i == 0;
     proposal.add(tokens[i], first ? probability : kAfterMatch, rate + (first ? 0 : 1), source);
   }
+}
+
+void Drafter::set_costs(std::span<const float> cost_us) {
+  for (const float cost : cost_us) {
+    OOOSPEC_REQUIRE(cost > 0.0F && std::isfinite(cost),
+                    "cost_us: expected finite times above 0, got ", cost);
+  }
+  cost_us_.assign(cost_us.begin(), cost_us.end());
 }
 
 // Returns the tree node behind which `proposal` starts, or -1 when its base was not taken up so
@@ -217,7 +230,9 @@ void Drafter::commit(std::span<const TokenId> tokens) {
   judge(tokens);
   // The first token comes from prefill.
   if (!cost_us_.empty() && !answer_.empty()) {
-    allowance_.settle(cost_us_, static_cast<std::size_t>(tree_.size()), tokens.size());
+    // Costs may have been set after the proposal, for fewer rows than it has.
+    const std::size_t num_rows = std::min(static_cast<std::size_t>(tree_.size()), cost_us_.size());
+    allowance_.settle(cost_us_, num_rows, tokens.size());
   }
   for (const TokenId token : tokens) {
     answer_.push_back(token);

@@ -53,7 +53,7 @@ class Drafter {
 
   // Sets the prompt; its last token is node 0 until something is committed. Its last `num_opening`
   // tokens are what the answer is made to begin with. Raises std::invalid_argument when empty or
-  // shorter than that, std::out_of_range for ids of the opening outside the vocabulary.
+  // shorter than that, std::out_of_range for ids outside the vocabulary.
   void begin(std::span<const TokenId> prompt, std::size_t num_opening = 0);
 
   // Sets the text of the request, in which values may stand: what the user said, oldest first. Its
@@ -66,13 +66,13 @@ class Drafter {
   bool offer_hint(HintKind kind, int call, int tool, int parameter, std::string_view text);
 
   // Adds a path of a source from outside to the next proposal. Ids outside the vocabulary cut the
-  // path.
+  // path; a probability that is none counts as the nearest one, NaN as the least. Raises
+  // std::invalid_argument for a source of ours.
   void add_path(Source source, std::span<const TokenId> tokens, float probability);
 
-  // cost_us[n - 1]: time of a round of n rows; empty: rows up to the budget are free.
-  void set_costs(std::span<const float> cost_us) {
-    cost_us_.assign(cost_us.begin(), cost_us.end());
-  }
+  // cost_us[n - 1]: time of a round of n rows; empty: rows up to the budget are free. Raises
+  // std::invalid_argument, and keeps those of before, for a time that is not finite or not above 0.
+  void set_costs(std::span<const float> cost_us);
 
   // Returns the tree to verify next, of at most `budget` nodes (node 0 included; less than one
   // counts as one). Valid until the next call. Cost: some microseconds, plus the tokenizer where

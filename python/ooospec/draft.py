@@ -124,7 +124,7 @@ class Drafter:
     answer: the committed tokens. branches: of this request's values; they hear of its hints too.
     Raises ValueError for an empty prompt, too many sources, or tools that are none. At the first
     use, not before, raises IndexError for ids outside the vocabulary, and ValueError for an opening
-    longer than the prompt.
+    longer than the prompt or costs that are no times.
     """
 
     text: TargetText

@@ -38,7 +38,10 @@ class SourceState:
 
 @dataclass(frozen=True)
 class WeightedPath:
-    """Tokens that may come next. probability: that the first one does, in (0, 1]."""
+    """Tokens that may come next, up to the first id that the target does not have.
+
+    probability: that the first one does, in (0, 1]; what is outside counts as the nearest one.
+    """
 
     tokens: Sequence[int]
     probability: float

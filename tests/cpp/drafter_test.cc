@@ -2,6 +2,8 @@
 #include "draft/drafter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "cpp/check.h"
@@ -258,22 +260,67 @@ TEST(a_bad_token_is_refused_before_anything_is_taken_up) {
   EXPECT_THROWS(one.drafter.commit(std::vector<TokenId>{-1}), std::out_of_range, "got -1");
   EXPECT_EQ(one.drafter.reader().num_bytes(), 1U);
   EXPECT_THROWS(one.drafter.begin({}), std::invalid_argument, "at least one token");
+  EXPECT_THROWS(one.drafter.begin(std::vector<TokenId>({258, '?'})), std::out_of_range, "got 258");
+  EXPECT_THROWS(one.drafter.begin(std::vector<TokenId>({'?', -1})), std::out_of_range, "got -1");
+}
+
+DrafterOptions outside_only() {
+  DrafterOptions options = hints_only();
+  options.schema = options.hint = options.span = false;
+  return options;
 }
 
 TEST(paths_from_outside_are_cut_at_ids_that_do_not_exist) {
-  Case one(DrafterOptions{.schema = false,
-                          .hint = false,
-                          .span = false,
-                          .lookup = false,
-                          .retrieval = false,
-                          .recycler = false,
-                          .end_token = kEnd});
+  Case one(outside_only());
   one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'a', 'b', 999, 'c'}, 0.9F);
   EXPECT_EQ(one.drafter.propose(64).size(), 3);
   EXPECT_EQ(one.drafter.propose(2).size(), 2);
   EXPECT_EQ(one.drafter.propose(1).size(), 1);
   EXPECT_EQ(one.drafter.propose(0).size(), 1);
   one.drafter.commit(std::vector<TokenId>{'z'});
+  EXPECT_EQ(one.drafter.propose(64).size(), 1);
+}
+
+// Also where such paths came true: what is learnt of the source stays a number.
+TEST(probabilities_from_outside_that_are_none_count_as_the_nearest_one) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<TokenId> path = {'a', 'b'};
+  for (const float odd : {std::nanf(""), -kInfinity, -1.0F, 0.0F, 1.5F, kInfinity}) {
+    Case one(outside_only());
+    for (int round = 0; round < 200; ++round) {
+      one.drafter.add_path(Source::kExternal, path, odd);
+      const DraftTree& tree = one.drafter.propose(64);
+      tree.check();
+      EXPECT_EQ(tree.size(), 3);
+      one.drafter.commit(round % 2 == 0 ? path : std::vector<TokenId>{'z'});
+    }
+    one.drafter.add_path(Source::kExternal, path, 0.5F);
+    EXPECT(one.drafter.propose(64).probabilities()[1] > 0.1F);
+  }
+  Case one(outside_only());
+  EXPECT_THROWS(one.drafter.add_path(Source::kHint, path, 0.5F), std::invalid_argument,
+                "expected a source from 16 on, got 2");
+}
+
+TEST(costs_may_be_set_for_fewer_rows_than_a_proposal_has) {
+  Case one(outside_only());
+  one.drafter.commit(std::vector<TokenId>{'a'});
+  one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'b', 'c'}, 0.9F);
+  EXPECT_EQ(one.drafter.propose(64).size(), 3);
+  one.drafter.set_costs(std::vector<float>{100.0F});
+  one.drafter.commit(std::vector<TokenId>{'b'});
+  one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'c'}, 0.9F);
+  EXPECT_EQ(one.drafter.propose(64).size(), 1);
+}
+
+TEST(costs_that_are_no_times_are_refused) {
+  Case one(outside_only());
+  one.drafter.set_costs(std::vector<float>{100.0F});
+  for (const float odd : {0.0F, -1.0F, std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    EXPECT_THROWS(one.drafter.set_costs(std::vector<float>({100.0F, odd})), std::invalid_argument,
+                  "cost_us: expected finite times above 0, got ");
+  }
+  one.drafter.add_path(Source::kExternal, std::vector<TokenId>{'a'}, 0.9F);
   EXPECT_EQ(one.drafter.propose(64).size(), 1);
 }
 
