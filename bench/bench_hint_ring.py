@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shlex
 import subprocess
 import tempfile
 from pathlib import Path
@@ -21,8 +22,8 @@ def compile_bench(folder: str) -> str:
     """Compiles bench/cpp/hint_ring_bench.cc and returns the program."""
     program = str(Path(folder) / "hint_ring_bench")
     sources = ["bench/cpp/hint_ring_bench.cc", "csrc/ring/hint_ring.cc"]
-    compiler = os.environ.get("CXX", "c++")
-    command = [compiler, "-std=c++20", "-O3", "-Wall", "-Wextra", "-Werror", "-Icsrc"]
+    compiler = shlex.split(os.environ.get("CXX", "c++"))
+    command = [*compiler, "-std=c++20", "-O3", "-Wall", "-Wextra", "-Werror", "-Icsrc"]
     subprocess.run([*command, *sources, "-o", program], cwd=ROOT, check=True)
     return program
 
