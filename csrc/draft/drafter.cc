@@ -170,6 +170,7 @@ const DraftTree& Drafter::propose(int budget) {
   tree_.reset(last_token_);
   num_proposals_ = num_external_;
   budget_ = budget;
+  is_proposed_ = true;
   if (budget > 1) {
     const auto main = static_cast<int>(num_proposals_);
     main_path_.clear();
@@ -220,6 +221,7 @@ void Drafter::judge(std::span<const TokenId> committed) {
   }
   num_proposals_ = 0;
   num_external_ = 0;
+  is_proposed_ = false;
 }
 
 void Drafter::commit(std::span<const TokenId> tokens) {

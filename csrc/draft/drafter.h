@@ -208,6 +208,7 @@ class Drafter {
   Allowance allowance_;
   TokenId last_token_ = -1;
   int budget_ = DraftTree::kMaxNodes;  // of the last proposal
+  bool is_proposed_ = false;           // and nothing was committed since
   std::vector<TokenId> answer_;
   std::vector<TextPath> texts_;
   TokenPath main_path_;  // texts_[0] as tokens, with the end token where the answer may end

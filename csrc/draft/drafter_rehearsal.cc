@@ -67,6 +67,7 @@ void Drafter::rehearse_ends() {
 void Drafter::rehearse_first_tokens() {
   propose(budget_);
   num_proposals_ = num_external_;
+  is_proposed_ = false;
   int num_left = kMaxFirstTokens;
   for (int node = 1; node < tree_.size() && num_left > 0; ++node) {
     if (tree_.parents()[static_cast<std::size_t>(node)] != 0) continue;
@@ -77,7 +78,7 @@ void Drafter::rehearse_first_tokens() {
 
 void Drafter::prepare() {
   take_up_successors();
-  if (answer_.empty()) return rehearse_first_tokens();
+  if (answer_.empty() && !is_proposed_) return rehearse_first_tokens();
   if (options_.schema) write_texts(reader_, ahead_);
   rehearse_ends();
 }

@@ -161,6 +161,33 @@ TEST(to_prepare_changes_no_proposal) {
   }
 }
 
+// Of a loop whose first round begins behind the prompt, too.
+TEST(to_prepare_leaves_the_tree_that_is_verified) {
+  const auto num_trials = [](const Drafter& drafter) {
+    std::uint64_t sum = 0;
+    for (std::size_t rate = 0; rate < Calibration::kNumRates; ++rate) {
+      sum += drafter.calibration().num_trials(rate);
+    }
+    return sum;
+  };
+  const std::vector<TokenId> answer = with_end(kAnswer);
+  Case plain(hints_only()), prepared(hints_only());
+  for (std::size_t done = 0; done < 3; ++done) {
+    plain.drafter.propose(64);
+    const std::vector<float> verified = numbers(prepared.drafter.propose(64));
+    if (done == 0) {
+      offer_call(plain.drafter);
+      offer_call(prepared.drafter);
+    }
+    prepared.drafter.prepare();
+    EXPECT(numbers(prepared.drafter.tree()) == verified);
+    for (Drafter* drafter : {&plain.drafter, &prepared.drafter}) {
+      drafter->commit(std::span(answer).subspan(done, 1));
+    }
+    EXPECT_EQ(num_trials(prepared.drafter), num_trials(plain.drafter));
+  }
+}
+
 TEST(a_tokenizer_that_fails_leaves_the_drafter_as_it_was) {
   const std::vector<TokenId> answer = with_end(kAnswer);
   bool fails = false;
