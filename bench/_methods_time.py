@@ -59,6 +59,7 @@ class Subjects:
         self.backend = load_backend(copy.deepcopy(self.model, shared), tokenizer=tokenizer)
         self.max_tokens = args.max_tokens
         self.costs = measure_costs(self.backend)
+        self.costs_us = tuple(self.costs.measured())
         self.sidecars = {name: RecordedSidecar() for name in HINTED[:2]}
         self.engine = self._load(None, CACHE_TOKENS)
         sidecars: dict[str, Any] = {
@@ -133,6 +134,7 @@ class Gains:
 
     plain: by clock, the time of a token of `ar` over Hugging Face's. decoding, total: by case and
     clock, the time of `ar` over the case's. num_waves: of the live sidecar that came to their end.
+    costs_us: of rounds of COST_ROWS rows, measured when its run began.
     """
 
     id: str
@@ -140,6 +142,7 @@ class Gains:
     decoding: dict[str, dict[str, float]]
     total: dict[str, dict[str, float]]
     num_waves: int
+    costs_us: list[float]
 
 
 def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
@@ -182,12 +185,11 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
         },
         {name: {clock: pair.total_gain(clock) for clock in CLOCKS} for name, pair in pairs.items()},
         subjects.num_waves - num_waves,
+        list(subjects.costs_us),
     )
 
 
-def time_all(
-    args: Any, report: Report, requests: Sequence[tuple[str, dict[str, Any]]]
-) -> list[Gains]:
+def time_all(args: Any, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[Gains]:
     """Returns the gains of all requests; those that lie in the folder `--work` are not run."""
     kept = None
     if args.work is not None:
@@ -197,8 +199,6 @@ def time_all(
     missing = [(i, row) for i, (_, row) in enumerate(requests) if row["id"] not in known]
     if missing:
         subjects = Subjects(args)
-        for rows, cost_us in zip(COST_ROWS, subjects.costs.measured(), strict=True):
-            report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
         subjects.warm_up()
         for number, row in missing:
             known[row["id"]] = one = run_request(subjects, row, number)
@@ -214,7 +214,10 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
     """
     report.add("all", "requests", len(requests), "requests")
     report.add("all", "threads", torch.get_num_threads(), "threads")
-    every = time_all(args, report, requests)
+    every = time_all(args, requests)
+    for i, rows in enumerate(COST_ROWS):
+        cost_us = statistics.median(one.costs_us[i] for one in every)
+        report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
     waves = sum(one.num_waves for one in every)
     report.add("live sidecar, wave=auto", "waves", waves, "waves")
     cases = list(dict.fromkeys(case for one in every for case in one.decoding))
