@@ -105,7 +105,7 @@ def test_a_killed_writer_leaves_whole_records_and_nothing_else_behind() -> None:
         num_seen += 1
     assert ring.torn == 0
     del ring
-    assert open_fds() == fds
+    assert open_fds() <= fds  # others may go meanwhile
     assert set(os.listdir("/dev/shm")) == names
 
 
@@ -119,7 +119,7 @@ def test_a_killed_reader_leaves_nothing_behind_and_the_writer_drops() -> None:
             num_pushed += ring.try_push(num_pushed, HintKind.END, 0, 0, 0)
     assert sum(ring.try_push(i, HintKind.END, 0, 0, 0) for i in range(1000)) <= 128
     del ring
-    assert open_fds() == fds
+    assert open_fds() <= fds  # others may go meanwhile
     assert set(os.listdir("/dev/shm")) == names
 
 
@@ -289,7 +289,7 @@ def test_attach_refuses_other_files(tmp_path: Path) -> None:
         fds = open_fds()
         with pytest.raises(ValueError, match="another file, of 4096 bytes"):
             HintRing.attach(file.fileno())
-        assert open_fds() == fds
+        assert open_fds() <= fds  # others may go meanwhile
 
 
 def test_a_reader_may_sleep_until_it_is_woken() -> None:

@@ -291,7 +291,7 @@ def test_c06_a_smaller_context_than_the_targets_is_logged_once(
         for _ in range(2):
             thread.set_target(Target(CostCurve((1,), (1.0,)), 64, 4096, 0.0))
     (record,) = caplog.records
-    assert "takes 1024 tokens, the target 4096" in record.getMessage()
+    assert "above 1024 tokens (the target takes 4096)" in record.getMessage()
 
 
 def test_a_device_that_is_not_there_is_a_status(model: Any) -> None:
