@@ -349,7 +349,7 @@ def test_an_answer_is_cut_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -
     step = engine.step
 
     def slow_step(runs: Any) -> None:
-        time.sleep(0.01)  # 700 tokens of a fast machine may fit into the time
+        time.sleep(0.05)  # ten rounds of at most 65 tokens fit into the time, on any machine
         step(runs)
 
     monkeypatch.setattr(engine, "step", slow_step)
