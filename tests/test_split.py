@@ -114,6 +114,7 @@ def test_the_command_has_a_method_for_the_device(
 def test_a_split_method_is_what_it_is_called() -> None:
     assert method_of("ooo+self, split") == method_of("ooo+self") == "ooo+self"
     assert method_of("ooo, mine, split") == method_of("ooo, split") == "ooo"
+    assert method_of("ooo+self, mine, split") == method_of("ooo+self, mine") == "ooo+self"
 
 
 def record(method: str, **how: Any) -> Record:

@@ -32,10 +32,11 @@ WARM_UP = [{"role": "user", "content": "Hi"}]
 class BenchConfig:
     """What is compared.
 
-    methods: names of ooospec.methods, PERFECT, or `ooo, NAME` for each of `adapters`, each `ooo`
-    with SPLIT behind it too where there is a split_device; `ar` is always there. adapters: folders
-    of adapters of the sidecar by name. split_device: of a second sidecar, in a process of its own.
-    warm: prompts are in the prefix cache of all methods; else of none. max_nodes: of a tree.
+    methods: names of ooospec.methods, PERFECT, or `ooo, NAME` and `ooo+self, NAME` for each of
+    `adapters`, each `ooo` with SPLIT behind it too where there is a split_device; `ar` is always
+    there. adapters: folders of adapters of the sidecar by name. split_device: of a second
+    sidecar, in a process of its own. warm: prompts are in the prefix cache of all methods; else of
+    none. max_nodes: of a tree.
     """
 
     methods: tuple[str, ...]
@@ -104,7 +105,8 @@ class Subjects:
         if config.sidecar is not None:
             sidecars["ooo"] = sidecars["ooo+self"] = {"sidecar": config.sidecar, **asked}
         for name, folder in config.adapters.items():
-            sidecars[f"ooo, {name}"] = {"sidecar": config.sidecar, "adapter": folder, **asked}
+            adapted = {"sidecar": config.sidecar, "adapter": folder, **asked}
+            sidecars[f"ooo, {name}"] = sidecars[f"ooo+self, {name}"] = adapted
         if config.split_device is not None:
             apart = {"placement": "process", "sidecar_device": config.split_device}
             own = {id(how): {**how, **apart} for how in sidecars.values()}  # those that share, too
@@ -339,5 +341,5 @@ def run_target(
 
 def method_of(name: str) -> str:
     """Returns the method of ooospec.methods that a method of a bench runs."""
-    own = name.removesuffix(SPLIT)
+    own = name.partition(", ")[0]
     return own if own in METHODS else "ooo"

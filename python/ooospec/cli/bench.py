@@ -39,7 +39,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="Only this one; may be repeated. 'perfect': ooo with perfect hints; "
-            "'ooo, NAME': with that adapter."
+            "'ooo, NAME' and 'ooo+self, NAME': with that adapter."
         ),
     ] = None,
     sidecar: opt.Sidecar = None,
@@ -204,7 +204,7 @@ def _methods(
         names = [run.PERFECT if name == PERFECT else name for name in wanted]
         if not {"ooo", "ooo+self"}.isdisjoint(names) and sidecar is None:
             raise InvalidRequest("--method ooo: expected a --sidecar, got none")
-        for own in (f"ooo, {name}" for name in adapters):
-            if not {own, own + run.SPLIT}.intersection(names):
-                raise InvalidRequest(f"--adapter: expected --method {own!r} for it, got none")
+        for name in adapters:
+            if not any(one.removesuffix(run.SPLIT).endswith(f", {name}") for one in names):
+                raise InvalidRequest(f"--adapter: expected --method 'ooo, {name}' for it, got none")
     return tuple(dict.fromkeys([run.PLAIN, *names]))

@@ -101,16 +101,6 @@ def with_text(batch: Batch, examples: Seq[Example], weight: float) -> Batch:
     )
 
 
-def on(batch: Batch, device: torch.device) -> Batch:
-    """Returns a batch on another device."""
-    moved: dict[str, Any] = {
-        name: value.to(device, non_blocking=True)
-        for name, value in vars(batch).items()
-        if isinstance(value, torch.Tensor)
-    }
-    return replace(batch, **moved)
-
-
 class Run:
     """A run over `examples`; goes on from the checkpoint in `folder` if there is one.
 
@@ -144,6 +134,7 @@ class Run:
             sampler=numbers,
             num_workers=workers,
             multiprocessing_context="fork" if workers else None,
+            pin_memory=self._scorer.device.type == "cuda",  # else each copy waits for the last step
         )
         pending: list[torch.Tensor] = []
         for step, batch in zip(numbers, loader, strict=True):
@@ -194,6 +185,8 @@ def seconds_a_step(scorer: Scorer, examples: Seq[Example], settings: Settings) -
     """
     steps = Steps(examples, replace(settings, num_steps=_PROBES + _WARM))
     batches = [steps[number] for number in range(len(steps))]
+    if scorer.device.type == "cuda":
+        batches = [batch.pin_memory() for batch in batches]
     optimizer = _optimizer(scorer, settings)
     for number, batch in enumerate(batches):
         if number == _WARM:
@@ -219,7 +212,7 @@ def _take_step(
     """Moves the weights once; returns the loss before, a scalar on the device."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
-    batch = on(batch, scorer.device)
+    batch = batch.each(lambda tensor: tensor.to(scorer.device, non_blocking=True))
     losses = nn.functional.cross_entropy(
         scorer.logits(batch).float(), batch.targets, reduction="none"
     )

@@ -9,7 +9,7 @@ A request with one row is the ordinary causal sequence; separate rows are reques
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,6 +56,19 @@ class Batch:
         size = self.ids.shape[1]
         causal = torch.ones(size, size, dtype=torch.bool, device=self.ids.device).tril()
         return causal & ((to == 0) | (to == of))
+
+    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+        """Returns a batch of its tensors, each changed."""
+        changed: dict[str, Any] = {
+            name: change(value)
+            for name, value in vars(self).items()
+            if isinstance(value, torch.Tensor)
+        }
+        return replace(self, **changed)
+
+    def pin_memory(self) -> Batch:
+        """Returns it in memory from where a GPU fetches by itself; DataLoader asks for it."""
+        return self.each(torch.Tensor.pin_memory)
 
 
 def separate(example: Example) -> list[Example]:
