@@ -187,8 +187,8 @@ def _scattered(trial: _Trial) -> torch.Tensor:
 
 
 def _shared(trial: _Trial) -> torch.Tensor:
-    """The whole chunks of the prompt come from another sequence."""
-    pool = _pool(trial.backend, trial.prompt, trial.path, copies=2)
+    """The whole chunks of the prompt come from another sequence, which rides along with a fork."""
+    pool = _pool(trial.backend, trial.prompt, trial.path, copies=3)
     first = _prefilled(trial.backend, pool, trial.prompt)
     chunk = trial.backend.chunk
     num_shared = (len(trial.prompt) - 1) // chunk * chunk
@@ -196,7 +196,7 @@ def _shared(trial: _Trial) -> torch.Tensor:
     second.share(first.pages[: num_shared // pool.page_size])
     second.reserve(len(trial.prompt) + len(trial.path) + LAUNCH_ROWS)
     trial.backend.prefill(second, trial.prompt[num_shared:])
-    return trial.run(second)
+    return trial.run(second, [first, second.fork(second.length + LAUNCH_ROWS)])
 
 
 CASES: dict[str, Callable[[_Trial], torch.Tensor]] = {

@@ -17,6 +17,7 @@ from ooospec.rows import Rows
 from ooospec.sampling import Chooser
 
 Ints = Seq[int] | np.ndarray[Any, Any]
+_Bound = tuple[list[int], int]  # a page table that was sent, and its length then
 
 
 class Launch:
@@ -25,6 +26,8 @@ class Launch:
     tokens, positions, parents, sequences: int32[N]; mask, slots: int64[N]; lengths: int32[S];
     page_table: int32[S, P]; last_row: int32[1], the row whose logits a prefill wants.
     sampling: how each row chooses. no_eos: int32[N], 1 where no end of sequence may be chosen.
+    leaders, num_shared: int32[S], see ops.TreePlan: forks, and sequences that begin with the same
+    cached prefix, read it once where their rows stand together.
     A row's parent is a row of this launch, or -1 where that is committed. Bit j of a row's mask:
     row j is the row itself or above it. Padding has sequence -1; its KV goes to the spare page.
     """
@@ -36,6 +39,8 @@ class Launch:
     mask: torch.Tensor
     slots: torch.Tensor
     lengths: torch.Tensor
+    leaders: torch.Tensor
+    num_shared: torch.Tensor
     last_row: torch.Tensor
     no_eos: torch.Tensor
 
@@ -57,6 +62,8 @@ class Launch:
             "parents": (torch.int32, (num_rows,)),
             "sequences": (torch.int32, (num_rows,)),
             "lengths": (torch.int32, (num_sequences,)),
+            "leaders": (torch.int32, (num_sequences,)),
+            "num_shared": (torch.int32, (num_sequences,)),
             "last_row": (torch.int32, (1,)),
             "no_eos": (torch.int32, (num_rows,)),
             "top_k": (torch.int32, (num_rows,)),
@@ -83,7 +90,9 @@ class Launch:
         )
         self.page_table = torch.zeros_like(self._host_table, device=device)
         self._num_sequences = 0
-        self._bound: list[tuple[list[int], int] | None] = [None] * num_sequences
+        self._bound: list[_Bound | None] = [None] * num_sequences
+        self._led_by: list[_Bound | None] = [None] * num_sequences
+        self._leaders, self._num_shared = host.pop("leaders"), host.pop("num_shared")
         self._last_row = host.pop("last_row")
         unsigned = {name: host[name].view(np.uint64) for name in ("mask", "key")}
         self._rows = _C.LaunchRows(
@@ -143,13 +152,34 @@ class Launch:
         self._device.copy_(self._host, non_blocking=True)
 
     def _bind(self, pages: list[int]) -> None:
-        """Sends the page table of the sequence added last if it is not there yet."""
+        """Sends the page table of the sequence added last if it is not there yet, and finds out
+        what it shares with those before it.
+        """
         index = self._num_sequences
         self._num_sequences += 1
         bound = self._bound[index]
-        if bound is not None and bound[0] is pages and bound[1] == len(pages):
+        if bound is None or bound[0] is not pages or bound[1] != len(pages):
+            self._bound[index] = bound = pages, len(pages)
+            self._led_by[index] = None
+            table = self._host_table[index]
+            table[: len(pages)] = torch.tensor(pages, dtype=torch.int32)
+            self.page_table[index].copy_(table, non_blocking=True)
+        leader = int(self._leaders[index - 1]) if index else 0
+        before = self._bound[leader]
+        assert before is not None
+        if self._led_by[index] is before:
             return
-        self._bound[index] = pages, len(pages)
-        table = self._host_table[index]
-        table[: len(pages)] = torch.tensor(pages, dtype=torch.int32)
-        self.page_table[index].copy_(table, non_blocking=True)
+        self._led_by[index] = before
+        num_shared = _num_alike(pages, before[0])
+        if not num_shared:
+            leader, num_shared = index, len(pages)
+        self._leaders[index] = leader
+        self._num_shared[index] = num_shared * self.pool.page_size
+
+
+def _num_alike(pages: Seq[int], others: Seq[int]) -> int:
+    """Returns how many pages two sequences have in common at their begin."""
+    for number, (page, other) in enumerate(zip(pages, others, strict=False)):
+        if page != other:
+            return number
+    return min(len(pages), len(others))

@@ -313,7 +313,14 @@ class _Programs:
             max_tokens=max_tokens,
         )
         layer = body.layers[0]
-        self._plan = ops.TreePlan(self.launch, body.num_heads, layer.num_heads, layer.key_dim)
+        self._plan = ops.TreePlan(
+            self.launch,
+            body.num_heads,
+            layer.num_heads,
+            layer.key_dim,
+            leaders=self.launch.leaders,
+            num_shared=self.launch.num_shared,
+        )
         dtype = torch.float32
         self.logits = torch.zeros(LAUNCH_ROWS, body.num_logits, dtype=dtype, device=device)
         self.end = round_end(self.launch)
