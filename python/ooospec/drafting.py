@@ -17,6 +17,7 @@ from ooospec.hints import HintArrival, HintRouter
 from ooospec.methods import METHODS, Method
 from ooospec.self_branches import SelfBranches
 from ooospec.sources import Source
+from ooospec.wave_trials import Trial, WaveTrials
 
 
 @dataclass
@@ -30,6 +31,7 @@ class RequestDrafter:
     router: HintRouter | None
     clock: RoundClock | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
+    trial: Trial | None = None
     self_branches: SelfBranches | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,6 +53,8 @@ class RequestDrafter:
         """See Drafter.commit."""
         if self.clock is not None:
             self.clock.committed()
+        if self.trial is not None:
+            self.trial.committed(len(tokens))
         self.drafter.commit(tokens, top8)
 
     def prepare(self) -> None:
@@ -72,6 +76,8 @@ class RequestDrafter:
             self.router.close(self.request_id)
         if self.clock is not None:
             self.clock.closed(self.request_id)
+            if self.trial is not None:
+                self.trial.finish(self.clock.costs.measured()[0] / 1e6)
         self.drafter.finish()
 
 
@@ -83,6 +89,7 @@ class Drafting:
     costs: of rounds by their rows; None: rows are free (every tree is as large as it may be).
     sources: classes of sources from outside; each joins every method but `ar`.
     router: of the sidecar's hints, or None. draft_model: of method `draft`, or None.
+    tries_waves: learns from answers whether waves pay, for each method; needs costs.
     """
 
     text: TargetText
@@ -91,14 +98,19 @@ class Drafting:
     sources: Sequence[type] = ()
     router: HintRouter | None = None
     draft_model: DraftModel | None = None
+    tries_waves: bool = False
 
     def __post_init__(self) -> None:
         self._clock = None if self.costs is None else RoundClock(self.costs)
+        self._trials: dict[str, WaveTrials] = {}
 
     @property
     def status(self) -> str:
         """One line: what becomes of the hints."""
-        return "no sidecar" if self.router is None else self.router.sidecar.status
+        if self.router is None:
+            return "no sidecar"
+        tried = (f"{name}: {trials}" for name, trials in self._trials.items())
+        return "; ".join([self.router.sidecar.status, *tried])
 
     def close(self) -> None:
         """Ends the sidecar and the draft model. Safe to call twice."""
@@ -145,12 +157,21 @@ class Drafting:
             and bool(request.tools)
             and bool(request.messages)
         )
-        if not asks:
-            return RequestDrafter(drafter, request.request_id, None, self._clock)
+        trial = self._trial(method, request) if asks else None
+        if not asks or (trial is not None and not trial.with_wave):
+            return RequestDrafter(drafter, request.request_id, None, self._clock, trial=trial)
         assert self.router is not None
         assert request.messages is not None
         arrivals = self.router.open(request.request_id, drafter)
         self.router.sidecar.ask(
             request.request_id, request.messages, request.tools or [], request.tenant
         )
-        return RequestDrafter(drafter, request.request_id, self.router, self._clock, arrivals)
+        return RequestDrafter(
+            drafter, request.request_id, self.router, self._clock, arrivals, trial
+        )
+
+    def _trial(self, method: Method, request: Request) -> Trial | None:
+        if not self.tries_waves or self.costs is None:
+            return None
+        trials = self._trials.setdefault(method.name, WaveTrials())
+        return Trial(trials, len(request.prompt_ids))

@@ -57,7 +57,8 @@ def load(
     (tcp://HOST:PORT, ipc://PATH; see `ooospec sidecar`), or a running one, ours or another; None:
     no hints, `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement:
     a thread of this process, or a process.
-    wave: whether waves start: "auto" where their measured cost is worth it.
+    wave: whether waves start: "auto" where their measured cost is worth it, and mostly where
+    answers with one were faster than those without (see WaveTrials; with a cost model only).
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
     backend: what runs the target; see load_backend.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
@@ -170,6 +171,7 @@ def load_drafting(
         sources=from_outside,
         router=None if running is None else HintRouter(running),
         draft_model=drafts,
+        tries_waves=wave == "auto" and isinstance(sidecar, str),
     )
     if running is not None and costs is not None and hasattr(running, "set_target"):
         running.set_target(
