@@ -60,6 +60,29 @@ def rounds() -> list[list[str]]:
     return table
 
 
+def real() -> list[list[str]]:
+    """A real target and its sidecar on one GPU, everything live: what `ooospec bench` wrote."""
+    with (ROOT / "bench" / "results" / "real.csv").open(newline="") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file) if row["file"] == "all"}
+    names = {
+        "ar": "`ar`",
+        "span": "`span`",
+        "toolspec": "`toolspec`",
+        "self": "`self`",
+        "ooo, R": "`ooo`, our adapter",
+        "ooo+self, R": "`ooo+self`, our adapter",
+        PERFECT: "`ooo`, perfect hints",
+    }
+    title = f"{rows['ar']['num_requests']} requests, 1.5B and 0.5B live on one H200"
+    table = [[title, "tokens a round of the call", "decoding", "from arrival", "p50", "p95"]]
+    for method, said in names.items():
+        row = {key: float(rows[method][key]) for key in ("call_rate", "decode", "total")}
+        times = [f"{float(rows[method][key]):.0f} ms" for key in ("p50_ms", "p95_ms")]
+        speeds = [f"{row[key]:.1f} x" for key in ("decode", "total")]
+        table.append([said, f"{row['call_rate']:.1f}", *speeds, *times])
+    return table
+
+
 def cells() -> list[list[str]]:
     """Replay on one GPU, means over the three files."""
     get = Rows("cells_paper")
@@ -117,7 +140,7 @@ def both(get: Rows, case: str) -> str:
     return f"{get(case, 'decode'):.1f} / {get(case, 'total'):.1f}"
 
 
-TABLES = {"rounds": rounds, "cells": cells, "split": split}
+TABLES = {"rounds": rounds, "real": real, "cells": cells, "split": split}
 
 
 def markdown(table: list[list[str]]) -> str:

@@ -84,6 +84,7 @@ SPAN = [
 ]
 IN_MS = ("wave p50", "first hint p50", "chosen values p50")  # their rows are in us
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
+BRANCHED = "round, 40 rows and 4 branches of 6, 1024 cached"
 NUMBERS = [
     *SPAN,
     ("methods_rounds", "all", "equal", "{:,.0f} tokens, all equal"),
@@ -101,10 +102,12 @@ NUMBERS = [
     ("methods_time", "sidecar dead, in total, wall", "p50", "no sidecar {:.2f} x"),
     ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x"),
     ("methods_time", "no tools, in total, wall", "p50", "no tools {:.2f} x"),
-    ("round", "8B round, 1 rows, 1024 cached", "x floor", "4.93 ms ({:.2f} x) | 1.36 ms"),
-    ("round", "8B round, 64 rows, 1024 cached", "x floor", "5.09 ms ({:.2f} x) | 1.39 ms"),
-    ("round", "0.6B round, 1 rows, 1024 cached", "x floor", "1.36 ms ({:.1f} x)"),
+    ("round", "8B round, 1 rows, 1024 cached", "x floor", "4.85 ms ({:.2f} x) | 1.31 ms"),
+    ("round", "8B round, 64 rows, 1024 cached", "x floor", "5.01 ms ({:.2f} x) | 1.39 ms"),
+    ("round", "0.6B round, 1 rows, 1024 cached", "x floor", "1.31 ms ({:.1f} x)"),
     ("round", "0.6B round, 64 rows, 1024 cached", "x floor", "1.39 ms ({:.1f} x)"),
+    ("round", f"8B {BRANCHED}", "x the round of 64 rows", "5.12 ms ({:.2f} x) | 1.50 ms"),
+    ("round", f"0.6B {BRANCHED}", "x the round of 64 rows", "1.50 ms ({:.2f} x)"),
     *(
         ("tree_attention", f"8B, 64 rows, {length} cached, {name}, cold L2", "p50", said)
         for length, *row in ATTENTION
