@@ -9,7 +9,8 @@
 #
 # Others: WORK (folder for what is under way; a run that was ended goes on from there), PYTHON,
 # SYNTH (made-up requests), STRANGE (share of their names and values that are strange words),
-# PROCESSES (that prepare examples of each), TARGET_STEPS and SIDECAR_STEPS (of the optimizer).
+# UNCLEAR and CUTS (of the target: share of calls that nobody can tell; ways to cut words), PROCESSES
+# (that prepare examples of each), TARGET_STEPS and SIDECAR_STEPS (of the optimizer).
 set -uo pipefail
 : "${DATA:?folder of the request files}" "${OUT:?folder for the results}"
 export PYTHONPATH=python${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=2
@@ -22,11 +23,11 @@ train_files=() eval_files=()
 for file in "$DATA"/train_*.jsonl.gz; do train_files+=(--requests "$file"); done
 for file in "$DATA"/eval_*.jsonl.gz; do eval_files+=(--requests "$file"); done
 
-make_one() {  # part, GPU, steps
+make_one() {  # part, GPU, steps, other options
   export CUDA_VISIBLE_DEVICES=$2
   "$PYTHON" -m ooospec.tiny train "$1" --out "$WORK/$1" "${train_files[@]}" \
-    --synth "${SYNTH:-200000}" --strange "${STRANGE:-0.5}" --processes "${PROCESSES:-14}" --steps "$3" \
-    || return
+    --synth "${SYNTH:-200000}" --strange "${STRANGE:-0.8}" --processes "${PROCESSES:-14}" --steps "$3" \
+    "${@:4}" || return
   tar -czf "$OUT/$1.tgz" -C "$WORK/$1" .
   if [ "$1" = target ]; then
     "$PYTHON" -m ooospec.tiny evaluate "$WORK/target" --out "$OUT/target-evaluation.json" \
@@ -34,7 +35,8 @@ make_one() {  # part, GPU, steps
   fi
 }
 
-make_one target 0 "${TARGET_STEPS:-20000}" > "$OUT/target.log" 2>&1 &
+make_one target 0 "${TARGET_STEPS:-20000}" --unclear "${UNCLEAR:-0.12}" --cuts "${CUTS:-16}" \
+  > "$OUT/target.log" 2>&1 &
 target=$!
 make_one sidecar $((NUM_GPUS > 1)) "${SIDECAR_STEPS:-14000}" > "$OUT/sidecar.log" 2>&1 &
 wait $!; sidecar_code=$?

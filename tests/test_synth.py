@@ -329,3 +329,20 @@ def test_strange_words_are_copied() -> None:
     assert any(name.startswith("zugzwang") for name in names)  # in place of a verb that is known
     with pytest.raises(InvalidRequest, match="strange: expected a share from 0 to 1, got 2"):
         generate(1, strange=2)
+
+
+def test_unclear_calls_are_of_listed_tools_and_of_their_types() -> None:
+    plain, unclear = (list(generate(200, seed=3, unclear=share)) for share in (0.0, 1.0))
+    assert plain == list(generate(200, seed=3))
+    others = 0
+    for row, known in zip(unclear, plain, strict=True):
+        label(row)
+        assert len(row["calls"]) == len(row["meta"]["said"]) == bool(known["calls"])
+        if len(known["calls"]) == 1 < len(row["tools"]):
+            others += row["calls"][0]["name"] != known["calls"][0]["name"]
+    assert others > 40
+    some = list(generate(200, seed=3, unclear=0.2))
+    changed = [row["calls"] != known["calls"] for row, known in zip(some, plain, strict=True)]
+    assert 10 < sum(changed) < 60
+    with pytest.raises(InvalidRequest, match="unclear: expected a share from 0 to 1, got -1"):
+        generate(1, unclear=-1)

@@ -86,6 +86,24 @@ def test_answers_are_what_the_chat_template_and_the_call_reader_make_of_calls(
     assert found["all"]["function"]["asked"] == sum(bool(one["calls"]) for one in requests)
 
 
+def test_words_are_cut_in_other_ways_that_say_the_same(requests: list[Any]) -> None:
+    tokenizer = train_tokenizer(map(json.dumps, requests), SHAPE.num_tokens, chat=True)
+    plain, varied = ChatExamples(tokenizer), ChatExamples(tokenizer, cuts=4)
+    num_same, more = 0, 0
+    for request in requests:
+        one, other = plain(request), varied(request)
+        for was, now in ((one.prefix, other.prefix), (one.rows[0].answer, other.rows[0].answer)):
+            assert tokenizer.decode(now) == tokenizer.decode(was)
+        num_same += one == other
+        more += other.num_tokens - one.num_tokens
+        name = request["calls"][0]["name"] if request["calls"] else ""
+        pieces = varied.table_of(request).encode(f'"{name}"')
+        assert len(pieces) >= len(TokenTable(tokenizer).encode(f'"{name}"'))
+    assert 15 < num_same < 45  # of 60
+    assert more > 1000
+    assert prepare(Recipe(8, (), 4, cuts=4), varied, 2) == prepare(Recipe(8, (), 4), varied, 1)
+
+
 def test_broken_and_wrong_calls_are_counted_as_such() -> None:
     request = next(generate(1, families=["one"]))
     call = json.dumps(request["calls"][0])
@@ -208,9 +226,11 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
     folder = tmp_path / part
     args = ["train", part, "--out", str(folder), "--synth", "30", "--requests", str(more)]
     args += ["--steps", "3", "--step-tokens", "1000", "--device", "cpu"]
+    args += ["--strange", "0.5", "--unclear", "0.25", "--cuts", "3"]
     assert CliRunner().invoke(app, args).exit_code == 0
     numbers = json.loads((folder / NUMBERS).read_text())
     assert numbers["sources"]["synth"] >= 38
+    assert [numbers[name] for name in ("strange", "unclear", "cuts")] == [0.5, 0.25, 3]
     assert len(numbers["losses"]) == numbers["settings"]["num_steps"] == 3
     assert numbers["dev"]["synth, held out"]["loss"] > 0
     assert "--steps 3" in (folder / CARD).read_text()

@@ -27,30 +27,40 @@ def generate(
     held_out: bool = False,
     strange: float = 0.0,
     words: Seq[str] = (),
+    unclear: float = 0.0,
     first: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Yields `count` requests, from number `first` on; a number's is the same whatever the count.
 
     families: names from FAMILIES; none: all, by their weights. held_out: of the world for tests.
-    strange: share of names and values that are strange words, some of them from `words`.
+    strange: share of names and values that are strange words, some of them from `words`. unclear:
+    share of the requests with calls whose call is one of any listed tool, with values that nobody
+    said: what trains on them learns to stay with tools and types where it cannot tell.
     Raises InvalidRequest for an unknown family, a negative count, or a share that is none.
     """
     if count < 0:
         raise InvalidRequest(f"count: expected at least 0, got {count}")
-    if not 0 <= strange <= 1:
-        raise InvalidRequest(f"strange: expected a share from 0 to 1, got {strange}")
+    for name, share in (("strange", strange), ("unclear", unclear)):
+        if not 0 <= share <= 1:
+            raise InvalidRequest(f"{name}: expected a share from 0 to 1, got {share}")
     for family in families:
         if family not in FAMILIES:
             known = ", ".join(FAMILIES)
             raise InvalidRequest(f"families: expected some of {known}, got {family!r}")
     names = sorted(set(families), key=list(FAMILIES).index) or list(FAMILIES)
     world = HELD_OUT if held_out else TRAIN
-    how = seed, names, world, strange, words
+    how = seed, names, world, strange, words, unclear
     return (_row(number, *how) for number in range(first, first + count))
 
 
 def _row(
-    number: int, seed: int, names: Seq[str], world: World, strange: float, words: Seq[str]
+    number: int,
+    seed: int,
+    names: Seq[str],
+    world: World,
+    strange: float,
+    words: Seq[str],
+    unclear: float,
 ) -> dict[str, Any]:
     """Returns one request with its reference calls.
 
@@ -66,6 +76,9 @@ def _row(
         turns.insert(0, Turn("system", rng.choice(world.wording.systems)))
     if scene.today is not None and (scene.today_matters or rng.random() < 0.2):
         turns = told_today(scene, world, scene.today, turns)
+    calls = draft.calls
+    if calls and unclear and rng.random() < unclear:
+        calls = [rng.choice(draft.tasks)]
     tools = [task.tool for task in draft.tasks]
     rng.shuffle(tools)
     if rng.random() < (_ONE_TEXT if len(turns) > 2 else _SHORT_ONE_TEXT):
@@ -75,7 +88,7 @@ def _row(
     meta: dict[str, Any] = {
         "family": family,
         "world": world.name,
-        "said": [task.said for task in draft.calls],
+        "said": [task.said for task in calls],
     }
     if not draft.calls:
         meta |= {"no_call": True, "answer": draft.answer}
@@ -85,6 +98,6 @@ def _row(
         "split": world.name,
         "messages": messages,
         "tools": tools,
-        "calls": [{"name": task.name, "arguments": task.arguments} for task in draft.calls],
+        "calls": [{"name": task.name, "arguments": task.arguments} for task in calls],
         "meta": meta,
     }

@@ -52,6 +52,10 @@ def train(
     strange: Annotated[
         float, typer.Option(help="Share of made-up requests' names and values: strange words.")
     ] = 0.0,
+    unclear: Annotated[
+        float, typer.Option(help="Share of their calls that nobody can tell.")
+    ] = 0.0,
+    cuts: Annotated[int, typer.Option(help="Other ways to cut words into tokens.")] = 0,
     start: Annotated[
         Path | None, typer.Option(help="Folder of one that is trained further.", exists=True)
     ] = None,
@@ -61,7 +65,8 @@ def train(
     others: list[Request] = []
     for path in requests or ():
         others += read_requests(path)
-    recipe = Recipe(synth, [*others, *further_on(others, seed)], seed, repeat, strange)
+    all_others = [*others, *further_on(others, seed)]
+    recipe = Recipe(synth, all_others, seed, repeat, strange, unclear, cuts)
     builder = Builder(part.value, recipe, out, device=device, processes=processes, start=start)
     num_tokens = sum(example.num_tokens for example in builder.train)
     _say(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -57,7 +58,8 @@ class Builder:
         self._before = None if start is None else _numbers(start, part)
         self.tokenizer, self.model = _new(part, recipe) if start is None else _trained(start)
         make = ChatExamples if part == "target" else WaveExamples
-        self.train = prepare(recipe, make(self.tokenizer), processes)
+        varied = partial(ChatExamples, cuts=recipe.cuts) if part == "target" else WaveExamples
+        self.train = prepare(recipe, varied(self.tokenizer), processes)
         dev = Recipe(_DEV_REQUESTS, (), _DEV_SEED)
         self.dev = {
             name: prepare(dev, make(self.tokenizer), processes, held_out=held_out)
@@ -102,6 +104,8 @@ class Builder:
             "synth": self.recipe.synth,
             "repeat": self.recipe.repeat,
             "strange": self.recipe.strange,
+            "unclear": self.recipe.unclear,
+            "cuts": self.recipe.cuts,
             "sources": _sources(self.train),
             "settings": asdict(settings),
             "seconds": self.seconds,

@@ -63,7 +63,8 @@ def _commands(stages: Seq[Mapping[str, Any]]) -> list[str]:
         settings = one["settings"]
         commands.append(
             f"    python -m ooospec.tiny train {one['part']} --synth {one['synth']} --strange "
-            f"{one['strange']:g} --repeat {one['repeat']} --steps {settings['num_steps']} "
+            f"{one['strange']:g} --unclear {one['unclear']:g} --cuts {one['cuts']} "
+            f"--repeat {one['repeat']} --steps {settings['num_steps']} "
             f"--step-tokens {settings['step_tokens']} --learning-rate "
             f"{settings['learning_rate']:g} --seed {settings['seed']} --requests FILES "
             + (f"--start FOLDER{number} " if number else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from ooospec.formats import normalise_messages
 from ooospec.sidecar.prompt import PromptBuilder
 from ooospec.synth.generate import generate
 from ooospec.tiny.model import CONTEXT
+from ooospec.tiny.tokenizer import with_fewer_merges
 from ooospec.tokens import TokenTable
 from ooospec.train.branches import num_laid_out
 from ooospec.train.labels import BadRow, label
@@ -25,6 +27,7 @@ MAX_TOKENS = 2048  # of an example; longer requests are left out
 NO_CALL = "I have no tool for that."
 _MOST_FOREIGN = 0.2  # of a request's characters; the vocabulary has little but English
 _CHUNK = 500
+_MOST_LACKING = 0.6  # of the merges
 _WORD = re.compile(r"\b[a-z]{3,10}\b")
 
 
@@ -35,7 +38,9 @@ class Recipe:
     synth: number of generated requests. requests: others. seed: of the generated ones.
     repeat: how often the others come in an epoch.
     strange: share of the generated names and values that are strange words, most of them from the
-    others; in [0, 1].
+    others; in [0, 1]. unclear: share of the generated calls that cannot be told; see generate().
+    cuts: number of other ways to cut words into tokens; a target's examples use them every second
+    time, so that it copies pieces that are rare.
     """
 
     synth: int
@@ -43,6 +48,8 @@ class Recipe:
     seed: int = 0
     repeat: int = 1
     strange: float = 0.0
+    unclear: float = 0.0
+    cuts: int = 0
 
     @property
     def words(self) -> list[str]:
@@ -56,20 +63,28 @@ class Recipe:
 class ChatExamples:
     """Makes the examples of a target: the dialogue, and the answer as the chat template has it.
 
-    tokenizer: with a chat template that takes tools.
+    tokenizer: with a chat template that takes tools. cuts: see Recipe.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, cuts: int = 0) -> None:
         self._tokenizer = tokenizer
-        self._table = TokenTable(tokenizer)
+        self._tables = [TokenTable(tokenizer)] * max(1, cuts)
+        for i in range(cuts):
+            lacking = _MOST_LACKING * (i + 1) / cuts
+            self._tables.append(TokenTable(with_fewer_merges(tokenizer, lacking, i)))
 
     def __call__(self, request: Request) -> Example:
         """Raises BadRow."""
         label(request)
         prompt, answer = chat_texts(self._tokenizer, request)
-        row = Row("call", (), tuple(self._table.encode(answer)))
-        prefix = tuple(self._table.encode(prompt))
+        table = self.table_of(request)
+        row = Row("call", (), tuple(table.encode(answer)))
+        prefix = tuple(table.encode(prompt))
         return Example(str(request["id"]), str(request["source"]), prefix, (row,), 0)
+
+    def table_of(self, request: Request) -> TokenTable:
+        """Returns by what a request is cut: every second one as the tokenizer does it."""
+        return self._tables[zlib.crc32(str(request["id"]).encode()) % len(self._tables)]
 
 
 def chat_texts(tokenizer: Any, request: Request) -> tuple[str, str]:
@@ -105,7 +120,8 @@ def prepare(
     others = [request for request in recipe.requests if is_plain(request)]
     parts = [others[i : i + _CHUNK] for i in range(0, len(others), _CHUNK)]
     jobs: list[Any] = [*parts, *((recipe.seed, held_out, *chunk) for chunk in chunks)]
-    _inherit(make, recipe.strange, recipe.words)
+    how = {"strange": recipe.strange, "words": recipe.words, "unclear": recipe.unclear}
+    _inherited[:] = [make, how]
     if processes < 2:
         done = [_prepare(job) for job in jobs]
     else:  # what makes examples holds a lock, which cannot be sent to a process: each inherits it
@@ -118,18 +134,13 @@ def prepare(
 _inherited: list[Any] = []
 
 
-def _inherit(make: Callable[[Request], Example], strange: float, words: Seq[str]) -> None:
-    _inherited[:] = [make, strange, words]
-
-
 def _prepare(job: Any) -> list[Example]:
     """Returns the examples of a job: requests, or (seed, held out, first number, how many)."""
-    make, strange, words = _inherited
+    make, how = _inherited
     requests: Iterable[Request] = job
     if isinstance(job, tuple):
         seed, held_out, first, count = job
-        how: Any = {"held_out": held_out, "strange": strange, "words": words}
-        requests = generate(count, seed=seed, first=first, **how)
+        requests = generate(count, seed=seed, first=first, held_out=held_out, **how)
     found = []
     for request in requests:
         try:

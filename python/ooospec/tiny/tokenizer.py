@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 from ooospec.sidecar.prompt import TRAINED
@@ -71,3 +73,18 @@ def train_tokenizer(texts: Iterable[str], num_tokens: int, *, chat: bool) -> Any
     if chat:
         return PreTrainedTokenizerFast(**how, eos_token=STOP, chat_template=CHAT_TEMPLATE)
     return PreTrainedTokenizerFast(**how, eos_token=END, **{TRAINED: True})
+
+
+def with_fewer_merges(tokenizer: Any, share: float, seed: int) -> Any:
+    """Returns a tokenizer of the same ids that cuts words into more pieces: it lacks `share` of the
+    merges.
+    """
+    import tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    rng = Random(seed)
+    told = json.loads(tokenizer.backend_tokenizer.to_str())
+    merges = told["model"]["merges"]
+    told["model"]["merges"] = [merge for merge in merges if rng.random() >= share]
+    backend = tokenizers.Tokenizer.from_str(json.dumps(told))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=tokenizer.eos_token)
