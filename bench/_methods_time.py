@@ -23,6 +23,7 @@ from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
 
 CACHE_TOKENS = 16384  # five answers side by side
 CLOCKS = ("wall", "cpu")
+WORDS_TOKENS = 48  # at most, of answers without a call
 HINTED = ("perfect hints", "all hints wrong", "sidecar dead", "live sidecar, wave=auto")
 QUESTIONS = (
     "how bread is baked",
@@ -78,10 +79,10 @@ class Subjects:
         costs = RoundCosts(self.costs.measured())
         return ooospec.load(self.backend, sidecar=sidecar, config=config, cost_model=costs)
 
-    def steps(self, row: dict[str, Any], method: str) -> Iterator[Any]:
+    def steps(self, row: dict[str, Any], method: str, max_tokens: int) -> Iterator[Any]:
         """Yields after each step of an answer; the answer last."""
         return self.engine.stream(
-            row["messages"], row["tools"], method=method, max_tokens=self.max_tokens
+            row["messages"], row["tools"], method=method, max_tokens=max_tokens
         )
 
     def hugging_face(self, row: dict[str, Any]) -> Iterator[list[int]]:
@@ -150,7 +151,8 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
     an answer differs.
     """
     num_waves = subjects.num_waves
-    first = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar")})
+    most = subjects.max_tokens
+    first = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar", most)})
     plain = first["ar"]
     if first["HF"].answer != plain.answer.token_ids:
         raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
@@ -166,9 +168,10 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
         "prose": row | prose(number),
     }
     pairs = {}
-    for cases in (HINTED, ("no tools",), ("prose",)):
+    words = min(most, WORDS_TOKENS)
+    for cases, limit in ((HINTED, most), (("no tools",), words), (("prose",), words)):
         what = asked[cases[0]]
-        lanes = run_lanes({case: subjects.steps(what, case) for case in ("ar", *cases)})
+        lanes = run_lanes({case: subjects.steps(what, case, limit) for case in ("ar", *cases)})
         pairs |= {case: Pair(lanes["ar"], lanes[case], prefill) for case in cases}
     for case, pair in pairs.items():
         if pair.plain.answer.token_ids != pair.own.answer.token_ids:

@@ -229,7 +229,7 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
     args += ["--strange", "0.5", "--unclear", "0.25", "--cuts", "3"]
     assert CliRunner().invoke(app, args).exit_code == 0
     numbers = json.loads((folder / NUMBERS).read_text())
-    assert numbers["sources"]["synth"] >= 38
+    assert 30 <= numbers["sources"]["synth"] <= 38  # cut up, some are too long
     assert [numbers[name] for name in ("strange", "unclear", "cuts")] == [0.5, 0.25, 3]
     assert len(numbers["losses"]) == numbers["settings"]["num_steps"] == 3
     assert numbers["dev"]["synth, held out"]["loss"] > 0
