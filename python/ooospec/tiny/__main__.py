@@ -47,6 +47,9 @@ def train(
     seconds: Annotated[float, typer.Option(help="Without --steps: as many as this has.")] = 150,
     step_tokens: Annotated[int, typer.Option(help="Of a step, padding included.")] = 32768,
     learning_rate: Annotated[float, typer.Option(help="At its highest.")] = 2e-3,
+    text_weight: Annotated[
+        float, typer.Option(help="Of a token of a prompt in the loss; answers: see WEIGHTS.")
+    ] = 0.03,
     processes: Annotated[int, typer.Option(help="That prepare examples.")] = 1,
     seed: Annotated[int, typer.Option(help="Of weights, requests and their order.")] = 0,
     strange: Annotated[
@@ -73,7 +76,7 @@ def train(
         f"{part}: {builder.model.num_parameters() / 1e6:.2f} M parameters, {len(builder.train)} "
         f"examples of {num_tokens / 1e6:.1f} M tokens"
     )
-    settings = Settings(steps or 1, step_tokens, learning_rate, seed=seed)
+    settings = Settings(steps or 1, step_tokens, learning_rate, text_weight=text_weight, seed=seed)
     if steps is None:
         settings = builder.steps_in(seconds, settings)
     _say(f"{settings.num_steps} steps")

@@ -66,7 +66,8 @@ def _commands(stages: Seq[Mapping[str, Any]]) -> list[str]:
             f"{one['strange']:g} --unclear {one['unclear']:g} --cuts {one['cuts']} "
             f"--repeat {one['repeat']} --steps {settings['num_steps']} "
             f"--step-tokens {settings['step_tokens']} --learning-rate "
-            f"{settings['learning_rate']:g} --seed {settings['seed']} --requests FILES "
+            f"{settings['learning_rate']:g} --text-weight {settings['text_weight']:g} --seed "
+            f"{settings['seed']} --requests FILES "
             + (f"--start FOLDER{number} " if number else "")
             + f"--out FOLDER{number + 1}"
         )
