@@ -83,7 +83,6 @@ SPAN = [
     )
 ]
 IN_MS = ("wave p50", "first hint p50", "chosen values p50")  # their rows are in us
-WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven"}
 BRANCHED = "round, 40 rows and 4 branches of 6, 1024 cached"
 NUMBERS = [
     *SPAN,
@@ -100,6 +99,7 @@ NUMBERS = [
     ("methods_time", "perfect hints, decoding, wall", "p50", "hints {:.2f} x plain decoding"),
     ("methods_time", "perfect hints, in total, wall", "p50", "{:.2f} x from request to last token"),
     ("methods_time", "sidecar dead, in total, wall", "p50", "no sidecar {:.2f} x"),
+    ("methods_time", "all", "requests", "float32, {:.0f} requests of the three files, medians"),
     ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x"),
     ("methods_time", "no tools, in total, wall", "p50", "no tools {:.2f} x"),
     ("round", "8B round, 1 rows, 1024 cached", "x floor", "4.85 ms ({:.2f} x) | 1.31 ms"),
@@ -184,9 +184,10 @@ def test_it_says_what_rounds_cost_on_a_cpu() -> None:
     with (ROOT / "bench" / "results" / "methods_time.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["case"] == "cost"]
     cost = {row["metric"]: float(row["value"]) for row in rows}
-    narrow, wide = (WORDS[round(cost[f"{num} rows"] / cost["1 rows"])] for num in (16, 64))
-    said = f"a round of 16 rows costs {narrow} plain ones and one of 64 {wide},"
+    times = cost["64 rows"] / cost["1 rows"]
+    said = f"a round of 64 rows takes {times:.1f} times as long as one of a single row, which torch"
     assert said in " ".join(README.split())
+    assert cost["1 rows"] > cost["2 rows"]
 
 
 def test_it_says_where_it_runs() -> None:
