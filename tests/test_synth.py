@@ -346,3 +346,22 @@ def test_unclear_calls_are_of_listed_tools_and_of_their_types() -> None:
     assert 10 < sum(changed) < 60
     with pytest.raises(InvalidRequest, match="unclear: expected a share from 0 to 1, got -1"):
         generate(1, unclear=-1)
+
+
+def test_strange_scenes_hang_on_no_wording_and_say_every_value() -> None:
+    rows = list(generate(400, seed=3, strange=1.0, words=["zugzwang", "quokka"]))
+    known = [re.escape(form.split("{", 1)[0]) for form in train_world.WORLD.wording.requests]
+    begins = re.compile("|".join(filter(None, known)))
+    markups = 0
+    for row in rows:
+        text = "\n".join(str(message["content"]) for message in row["messages"])
+        for said in row["meta"]["said"]:
+            assert all(value in text for value in said.values())
+        markups += bool(
+            re.search(r"[\[(<](?i:zugzwang|quokka)[\])>]|## (?i:zugzwang|quokka)", text)
+        )
+    asked = [row["messages"][-1]["content"] for row in rows if len(row["messages"]) == 1]
+    share = sum(bool(begins.match(text)) for text in asked) / len(asked)
+    plain = [row["messages"][0]["content"] for row in generate(400, seed=3, families=["one"])]
+    assert share < 0.6 * sum(bool(begins.match(text)) for text in plain) / len(plain)
+    assert markups > 20

@@ -11,6 +11,12 @@ from typing import Any, Literal
 from ooospec.synth.kinds import Scene
 from ooospec.synth.world import Markup, World
 
+_TURNS = ("{0}: {{}}", "{0}> {{}}", "[{0}] {{}}", "({0}) {{}}", "<{0}>{{}}</{0}>", "## {0}\n{{}}")
+_CALLS = (
+    '{0}: {{{{"name": "{{name}}", "arguments": {{arguments}}}}}}',
+    "{0} {{name}}({{arguments}})",
+)
+
 
 @dataclass(frozen=True)
 class Turn:
@@ -48,7 +54,9 @@ def as_one_text(scene: Scene, world: World, turns: Seq[Turn], *, ask: bool) -> l
     ask: end, mostly, with a sentence that asks for the next call.
     """
     markup: Markup = scene.rng.choice(world.markups)
-    parts = [scene.rng.choice(markup.head)]
+    if scene.is_wild():
+        markup = _strange_markup(scene, markup)
+    parts = [scene.worded(scene.rng.choice(markup.head))]
     systems = []
     for turn in turns:
         if turn.role == "system":
@@ -60,7 +68,23 @@ def as_one_text(scene: Scene, world: World, turns: Seq[Turn], *, ask: bool) -> l
             form = {"user": markup.user, "assistant": markup.assistant, "result": markup.result}
             parts.append(form[turn.role].format(turn.text))
     if ask and scene.rng.random() < 0.85:
-        end = scene.rng.choice(world.wording.ends)
+        end = scene.worded(scene.rng.choice(world.wording.ends))
         parts.append(markup.user.format(end) if scene.rng.random() < 0.4 else f"\n{end}")
     text = markup.gap.join(part for part in parts if part)
     return [*systems, {"role": "user", "content": text}]
+
+
+def _strange_markup(scene: Scene, markup: Markup) -> Markup:
+    """Returns a markup in which strange words tell who speaks."""
+    rng = scene.rng
+    case = rng.choice((str, str.upper, str.capitalize))
+    turn = rng.choice(_TURNS)
+    user, assistant, call, result = (case(scene.strange_word()) for _ in range(4))
+    return Markup(
+        markup.head,
+        turn.format(user),
+        turn.format(assistant),
+        rng.choice(_CALLS).format(call),
+        turn.format(result),
+        rng.choice(("\n", "\n\n")),
+    )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ NUMBER_WORDS = words(
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
     "thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty"
 )
+_WILD = (0.0, 0.0, 0.3, 0.6, 1.0)  # shares of other words in what a strange scene says
+_PART = re.compile(r"\{[^}]*\}|[A-Za-z']+")
 _FIRST_DAY, _NUM_DAYS = date(2019, 1, 1), 3650
 
 
@@ -34,9 +37,9 @@ def ordinal_ending(number: int) -> str:
 class Scene:
     """What the values of one request share. today: a date that the dialogue may tell.
 
-    strange: share of names and values that are strange words, by which copying is learnt; words: of
-    which some of these are made. today_matters: whether a value was said relative to today, so that
-    it must be told.
+    strange: share of names and values that are strange words, by which copying is learnt; then some
+    scenes are worded strangely too. words: of which some of these are made. today_matters: whether
+    a value was said relative to today, so that it must be told.
     """
 
     rng: Random
@@ -45,15 +48,36 @@ class Scene:
     words: Seq[str] = ()
     today_matters: bool = False
 
+    def __post_init__(self) -> None:
+        self._wild = self.rng.choice(_WILD) if self.strange else 0.0
+
     def strange_words(self, most: int) -> str | None:
         """Returns up to `most` words that do not belong here, or None for no strange ones."""
-        rng = self.rng
-        if not self.strange or rng.random() >= self.strange:
+        if not self.strange or self.rng.random() >= self.strange:
             return None
-        return " ".join(
-            rng.choice(self.words) if self.words and rng.random() < 0.7 else made_up(rng)
-            for _ in range(rng.randint(1, most))
-        )
+        return " ".join(self.strange_word() for _ in range(self.rng.randint(1, most)))
+
+    def strange_word(self) -> str:
+        """Returns a word that does not belong here."""
+        rng = self.rng
+        return rng.choice(self.words) if self.words and rng.random() < 0.7 else made_up(rng)
+
+    def is_wild(self) -> bool:
+        """Returns whether to say something as nobody would; never, where nothing is strange."""
+        return self._wild > 0 and self.rng.random() < self._wild
+
+    def worded(self, form: str) -> str:
+        """Returns a sentence with fields in braces, in part in other words, so that what is learnt
+        from it hangs on no wording.
+        """
+
+        def other(found: re.Match[str]) -> str:
+            word = found[0]
+            if word.startswith("{") or not self.is_wild():
+                return word
+            return self.rng.choice(("", self.strange_word(), f"{self.strange_word()} {word}"))
+
+        return re.sub(r"  +", " ", _PART.sub(other, form)) if self._wild else form
 
 
 @dataclass(frozen=True)

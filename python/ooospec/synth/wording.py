@@ -20,12 +20,14 @@ def request(scene: Scene, world: World, task: Task, slots: Seq[Slot]) -> str:
         clause = bool(slot.parameter.clauses) and rng.random() < in_clauses
         (clauses if clause or slot.parameter.kind.question else facts).append(slot)
     what = "".join(f" {_clause(scene, slot)}" for slot in clauses)
-    form = rng.choice(wording.requests)
+    form = scene.worded(rng.choice(wording.requests))
     text = _capital(form.format(do=task.do, thing=task.thing, what=what))
     if len(facts) > 1 and rng.random() < 0.4:
-        head, item = rng.choice(wording.list_heads), rng.choice(wording.list_items)
+        head, item = (
+            scene.worded(rng.choice(one)) for one in (wording.list_heads, wording.list_items)
+        )
         return "\n".join(filter(None, (text, head, *(_fill(item, slot) for slot in facts))))
-    told = [_fill(rng.choice(wording.facts), slot) for slot in facts]
+    told = [_fill(scene.worded(rng.choice(wording.facts)), slot) for slot in facts]
     if told and text[-1] not in ".?!:":
         text += "."
     return " ".join((text, *told))
@@ -37,7 +39,7 @@ def facts(scene: Scene, world: World, slots: Seq[Slot]) -> str:
     if len(slots) > 1 and rng.random() < 0.5:
         first, *others = (f"the {slot.word} is {_text(slot)}" for slot in slots)
         return _capital(" and ".join((first, *others)) + ".")
-    return " ".join(_fill(rng.choice(world.wording.facts), slot) for slot in slots)
+    return " ".join(_fill(scene.worded(rng.choice(world.wording.facts)), slot) for slot in slots)
 
 
 def question(scene: Scene, world: World, slot: Slot) -> str:
@@ -52,7 +54,7 @@ def reply(scene: Scene, world: World, slot: Slot) -> tuple[str, Said]:
     if slot.parameter.kind.question:
         text = scene.rng.choice(world.wording.yes if slot.said.value else world.wording.no)
         return text, Said(slot.said.value, text)
-    return _fill(scene.rng.choice(world.wording.replies), slot), slot.said
+    return _fill(scene.worded(scene.rng.choice(world.wording.replies)), slot), slot.said
 
 
 def wish(scene: Scene, world: World, task: Task) -> str:
