@@ -7,6 +7,7 @@ import csv
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,25 @@ def test_it_says_what_rounds_cost_on_a_cpu() -> None:
     said = f"a round of 64 rows takes {times:.1f} times as long as one of a single row, which torch"
     assert said in " ".join(README.split())
     assert cost["1 rows"] > cost["2 rows"]
+
+
+def test_it_says_what_a_wave_on_the_same_gpu_costs() -> None:
+    with (ROOT / "bench" / "results" / "real.csv").open(newline="") as file:
+        rows = {row["method"]: row for row in csv.DictReader(file) if row["file"] == "all"}
+
+    def over_toolspec(method: str, what: Callable[[dict[str, str]], float]) -> float:
+        return what(rows[method]) / what(rows["toolspec"])
+
+    def per_round(row: dict[str, str]) -> float:
+        return float(row["rate"]) / float(row["decode"])
+
+    first = over_toolspec("ooo, R", lambda row: float(row["first_p50_ms"]))
+    text = " ".join(README.split())
+    assert (
+        f"{first:.1f} x as late and rounds {over_toolspec('ooo, R', per_round):.2f} x as long"
+        in text
+    )
+    assert f"but each takes {over_toolspec('self', per_round):.2f} x as long" in text
 
 
 def test_it_says_where_it_runs() -> None:
