@@ -113,7 +113,8 @@ UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800
 
 DAY_FORMS = ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d-%b-%Y", "%B %d, %Y", "%d %B %Y", "%b %d, %Y"]
 TODAY = re.compile(
-    r"(?:[Tt]oday is|[Ii]t is|date:|We have|date is) ((?:\w+, )?\d{4}-\d\d-\d\d|\w+ \d+, \d{4})"
+    r"(?:[Tt]oday is|[Ii]t is|date:|date=|We have|date is)"
+    r" ?((?:\w+, )?\d{4}-\d\d-\d\d|\w+ \d+, \d{4})"
 )
 
 
@@ -183,7 +184,7 @@ def check_value(row: Row, schema: Row, value: Any, said: str) -> str:
     """Asserts that `value` can be read off `said`; returns how it was read."""
     where, kind, hint = (row["id"], value, said), schema["type"], schema.get("description", "")
     if kind in ("integer", "number"):
-        factor = unit_in(said) / unit_in(hint) if "(in " in hint else 1
+        factor = unit_in(said) / unit_in(hint.split("(in")[-1]) if "(in " in hint else 1
         assert value == pytest.approx(number_in(said) * factor), where
     elif kind == "boolean":
         assert value is not bool(NEGATIVE.search(said)), where
@@ -221,7 +222,8 @@ def earlier_calls(row: Row) -> list[str]:
         for message in row["messages"]
         for call in message.get("tool_calls", ())
     ]
-    form = r"(?m)(?:\"(?:name|function|tool)\": \"|\[CALL\] |^Action: |\(function\) )([\w-]+)"
+    names = "|".join(re.escape(tool["function"]["name"]) for tool in row["tools"])
+    form = rf'\b({names})(?=",|\(?{{| {{| with {{|\n(?:Action )?Input: )'
     return found + re.findall(form, row["messages"][-1]["content"])
 
 

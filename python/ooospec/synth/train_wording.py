@@ -1,24 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How people, assistants and schemas word things in training requests."""
+"""How people, assistants and schemas word things in training requests: in very many ways, so that
+what trains on them learns what a request says rather than how.
+"""
 
 from __future__ import annotations
 
+from itertools import product
+
 from ooospec.synth.world import Markup, Wording
 
+_OPENINGS = (
+    *("",) * 12,
+    "Hi.",
+    "Hello!",
+    "Good afternoon.",
+    "Dear assistant,",
+    "Quick question.",
+    "One more thing.",
+    "Sorry to bother you.",
+    "I'm in a hurry.",
+    "Me again.",
+    "Listen.",
+    "I have a request.",
+    "Something simple this time.",
+    "As we said yesterday:",
+    "My colleague is away.",
+)
+_WISHES = (
+    "Please {do} {thing}{what}.",
+    "Can you {do} {thing}{what}?",
+    "I need to {do} {thing}{what}.",
+    "I want to {do} {thing}{what}.",
+    "{do} {thing}{what}",
+    "Hi! Could you {do} {thing}{what}, please?",
+    "I'd like you to {do} {thing}{what}.",
+    "Hey, {do} {thing}{what} for me.",
+    "Would you mind helping me? I have to {do} {thing}{what}.",
+    "Good morning. My plan is to {do} {thing}{what}.",
+    "Help me {do} {thing}{what}.",
+    "Could you {do} {thing}{what}?",
+    "I must {do} {thing}{what}.",
+    "I would like to {do} {thing}{what}.",
+    "I'm trying to {do} {thing}{what}.",
+    "We need you to {do} {thing}{what}.",
+    "My boss asked me to {do} {thing}{what}.",
+    "How do I {do} {thing}{what}?",
+    "Go ahead and {do} {thing}{what}.",
+    "Just {do} {thing}{what}.",
+    "Time to {do} {thing}{what}.",
+    "Be so kind as to {do} {thing}{what}.",
+    "The idea is to {do} {thing}{what}.",
+    "Do me a favor: {do} {thing}{what}.",
+    "Request: {do} {thing}{what}.",
+    "Goal: {do} {thing}{what}",
+    "{do} {thing}{what}, please.",
+    "{do} {thing}{what} as soon as you can.",
+    "{do} {thing}{what} - can you do that?",
+    "I wonder whether you can {do} {thing}{what}.",
+    "Are you able to {do} {thing}{what}?",
+    "May I ask you to {do} {thing}{what}?",
+    "I forgot to {do} {thing}{what}, so do it for me.",
+    "Today I want to {do} {thing}{what}.",
+    "About {thing}: I want to {do} it{what}.",
+    "{thing}: {do} it{what}.",
+    "This is about {thing}{what}. You should {do} it.",
+    "There is {thing} to {do}{what}.",
+    "Somebody has to {do} {thing}{what}.",
+    "Would you {do} {thing}{what}?",
+)
+_CLOSINGS = (
+    *("",) * 12,
+    "Thank you!",
+    "It is urgent.",
+    "No hurry.",
+    "That is important to me.",
+    "I'll wait.",
+    "Then tell me how it went.",
+    "You know the rest.",
+)
+
+
+def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns every way to take one of each."""
+    return tuple(" ".join(filter(None, one)) for one in product(*parts))
+
+
 WORDING = Wording(
-    requests=(
-        "Please {do} {thing}{what}.",
-        "Can you {do} {thing}{what}?",
-        "I need to {do} {thing}{what}.",
-        "I want to {do} {thing}{what}.",
-        "{do} {thing}{what}",
-        "Hi! Could you {do} {thing}{what}, please?",
-        "I'd like you to {do} {thing}{what}.",
-        "Hey, {do} {thing}{what} for me.",
-        "Would you mind helping me? I have to {do} {thing}{what}.",
-        "Good morning. My plan is to {do} {thing}{what}.",
-        "Help me {do} {thing}{what}.",
-    ),
+    requests=_joined(_OPENINGS, _WISHES, _CLOSINGS),
     facts=(
         "The {word} is {value}.",
         "The {word} should be {value}.",
@@ -27,15 +95,63 @@ WORDING = Wording(
         "My {word} is {value}.",
         "For the {word}, take {value}.",
         "Set the {word} to {value}.",
+        "{word} = {value}.",
+        "The {word} must be {value}.",
+        "I'd say {value} for the {word}.",
+        "Please note the {word}, {value}.",
+        "With {value} as {word}.",
+        "Its {word} is {value}.",
+        "Our {word}: {value}",
+        "When it comes to the {word}, {value}.",
+        "{value} ({word}).",
+        "Put {value} down as the {word}.",
+        "I want {value} as the {word}.",
+        "The {word} that I want is {value}.",
+        "Enter {value} under {word}.",
+        "{word} {value}.",
+        "The {word}? {value}.",
+        "In the field {word}, write {value}.",
     ),
-    list_heads=("Here are the details:", "Details:", "This is what I have:", ""),
-    list_items=("- {word}: {value}", "* {word} = {value}", "{word}: {value}"),
+    list_heads=(
+        "Here are the details:",
+        "Details:",
+        "This is what I have:",
+        "",
+        "Here is what to use:",
+        "Parameters:",
+        "The rest:",
+        "Data below.",
+        "As follows:",
+        "---",
+    ),
+    list_items=(
+        "- {word}: {value}",
+        "* {word} = {value}",
+        "{word}: {value}",
+        "- {word} = {value}",
+        "{word} = {value}",
+        "-> {word}: {value}",
+        "{word} -> {value}",
+        "[{word}] {value}",
+        "- {value} ({word})",
+        "| {word} | {value} |",
+        "* the {word} is {value}",
+        "{word} / {value}",
+        "~ {word}: {value};",
+    ),
     questions=(
         "Sure, what is the {word}?",
         "What {word} should I use?",
         "Could you tell me the {word}?",
         "And the {word}?",
         "Okay. I also need the {word}.",
+        "What is the {word}?",
+        "Which {word} would you like?",
+        "Do you have the {word}?",
+        "What should the {word} be?",
+        "To go on I need the {word}.",
+        "And what about the {word}?",
+        "I still lack the {word}.",
     ),
     replies=(
         "{value}",
@@ -44,9 +160,21 @@ WORDING = Wording(
         "The {word} is {value}.",
         "{value}.",
         "Let's say {value}.",
+        "{value} would be good.",
+        "Use {value}.",
+        "Take {value}.",
+        "I think {value}.",
+        "My {word} is {value}.",
+        "{value}, I guess.",
+        "Here you go: {value}",
+        "Hm, {value}.",
+        "Well, {value}, thanks.",
+        "How about {value}?",
+        "Oh, {value}.",
+        "Sure, {value}",
     ),
-    yes=("Yes", "Yes, please.", "Sure.", "Yeah"),
-    no=("No", "No, thanks.", "Nope.", "No, not needed."),
+    yes=("Yes", "Yes, please.", "Sure.", "Yeah", "Yes, I do.", "Please do.", "Okay, yes."),
+    no=("No", "No, thanks.", "Nope.", "No, not needed.", "Not this time.", "Please don't."),
     fillers=(
         "Okay.",
         "Alright, one moment.",
@@ -54,12 +182,19 @@ WORDING = Wording(
         "Got it.",
         "Let me take care of it.",
         "I'm working on it now.",
+        "Thanks, that is all I need.",
+        "Good. I have everything now.",
+        "Noted.",
+        "Fine, here we go.",
     ),
     confirmations=(
         "Done. Is there anything else?",
         "That worked: the {entity} is taken care of.",
         "All set.",
         "It is done. Can I help with anything else?",
+        "The {entity} went through.",
+        "Good news: your {entity} is ready.",
+        "I have done that for you.",
     ),
     thanks=(
         "Thanks!",
@@ -67,6 +202,10 @@ WORDING = Wording(
         "Thank you, that's all.",
         "Perfect, thanks a lot!",
         "No, that's everything. Bye!",
+        "That is all for today.",
+        "Very kind of you.",
+        "Super!",
+        "I have nothing else, thank you.",
     ),
     welcomes=("You're welcome!", "Gladly.", "My pleasure."),
     refusals=(
@@ -85,24 +224,55 @@ WORDING = Wording(
         "Hello!",
         "I'm bored.",
         "Why is the sky blue?",
+        "What do you think of football?",
+        "Translate 'good night' to Italian.",
+        "How far away is the moon?",
+        "Is a tomato a fruit?",
+        "Sing me a song.",
+        "What is the meaning of life?",
+        "Which language is spoken in Brazil?",
+        "Are you a robot?",
+        "Explain photosynthesis in two sentences.",
+        "I had a long day.",
     ),
     orders=(
         ("First, {one}", "Then {one}", "Finally, {one}"),
         ("{one}", "And {one}", "Also {one}"),
         ("{one}", "After that, {one}", "At the end, {one}"),
         ("1. {one}", "2. {one}", "3. {one}"),
+        ("- {one}", "- {one}", "- {one}"),
+        ("{one}", "Besides, {one}", "On top of that, {one}"),
+        ("Two or three things: {one}", "Second, {one}", "Third, {one}"),
+        ("{one}", "{one}", "{one}"),
     ),
-    today=("Today is {value}.", "It is {value} today.", "Current date: {value}."),
+    today=(
+        "Today is {value}.",
+        "It is {value} today.",
+        "Current date: {value}.",
+        "date={value}",
+        "Today's date: {value}",
+        "Keep in mind that today is {value}.",
+    ),
     systems=(
         "You are a helpful assistant.",
         "You are an assistant with tools. Use them when they fit.",
         "Call a function if it helps; ask nothing that you know.",
+        "Answer briefly. Use tools where possible.",
+        "You help customers of a company.",
+        "You can call tools.",
+        "Be precise: copy values as they are given.",
     ),
     ends=(
         "Now make the next tool call.",
         "Given the dialogue above, write the next function call.",
         "Which tool call comes next? Make it.",
         "Please make one tool call that takes the dialogue on.",
+        "What is the next call?",
+        "Write the next tool call for this conversation.",
+        "Choose a tool and call it.",
+        "Next call, please:",
+        "Your turn: make the call that follows.",
+        "Answer with the function call that the assistant makes next.",
     ),
     tool_texts=(
         "{does} {thing}.",
@@ -110,12 +280,23 @@ WORDING = Wording(
         "Use this to {do} {thing}.",
         "This API {does} {thing}.",
         "",
+        "A tool to {do} {thing}.",
+        "{does} {thing}. Returns its state.",
+        "Call it to {do} {thing}.",
+        "{do} {thing}",
+        "Used when somebody wants to {do} {thing}.",
+        "Endpoint to {do} {thing}.",
     ),
     parameter_texts=(
         "The {word}.",
         "The {word} of the {entity}.",
         "{word}",
         "",
+        "A {word}.",
+        "The {word}, as the user gives it.",
+        "{entity}: {word}",
+        "What the {word} is.",
+        "The {word} to be used.",
     ),
     successes=(
         '{{"status": "success"}}',
@@ -123,10 +304,60 @@ WORDING = Wording(
         "success",
         '{{"result": "done", "reference": "{value}"}}',
         "{{'status': 'ok', 'id': '{value}'}}",
+        '{{"response": {{"state": "finished"}}, "error": null}}',
+        "OK ({value})",
+        '{{"message": "Created.", "number": "{value}"}}',
+        "[]",
+        "true",
     ),
 )
 
+_ROLES = (
+    ("User", "Assistant", "Call", "Result"),
+    ("Human", "AI", "Action", "Observation"),
+    ("Customer", "Agent", "Tool call", "Tool result"),
+    ("PERSON", "MACHINE", "FUNCTION", "RETURNED"),
+    ("me", "you", "use", "got"),
+    ("asker", "helper", "request", "reply"),
+    ("Guest", "Host", "Run", "Ran"),
+    ("Caller", "Operator", "To do", "Did"),
+    ("visitor", "model", "tool", "answer"),
+)
+_SIGNS = (
+    "{0}: {1}",
+    "{0} - {1}",
+    "[{0}] {1}",
+    "<{0}>{1}</{0}>",
+    "### {0}\n{1}",
+    "**{0}:** {1}",
+    "{0}> {1}",
+    "| {0} | {1}",
+    "= {0} =\n{1}",
+)
+_MADE_CALLS = (
+    '{{"name": "{name}", "arguments": {arguments}}}',
+    '{{"function": "{name}", "args": {arguments}}}',
+    '{{"tool_name": "{name}", "parameters": {arguments}}}',
+    "{name} {arguments}",
+    "{name}\nInput: {arguments}",
+    "{name} with {arguments}",
+)
+_HEADS = ("", "", "Conversation:", "What was said so far", "This is a dialogue.", "* * *")
+
+
+def _markups() -> list[Markup]:
+    """Returns every way to name who speaks, to mark it, and to write a call."""
+    found = []
+    for number, (roles, sign, made) in enumerate(product(_ROLES, _SIGNS, _MADE_CALLS)):
+        user, assistant, call, result = roles
+        said, answered, returned = (sign.format(one, "{}") for one in (user, assistant, result))
+        gap = ("\n", "\n\n")[number % 2]
+        found.append(Markup(_HEADS, said, answered, sign.format(call, made), returned, gap))
+    return found
+
+
 MARKUPS = (
+    *_markups(),
     Markup(
         ("", "Dialogue:", "# Conversation so far"),
         "User: {}",

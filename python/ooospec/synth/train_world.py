@@ -301,16 +301,36 @@ PARAMETERS = {
 }
 
 VERBS = {
-    "book": Verb(("book", "reserve"), ("book", "reserve", "get me"), "make"),
-    "create": Verb(("create", "add", "new"), ("create", "add", "set up", "make"), "make"),
-    "order": Verb(("order", "buy", "purchase"), ("order", "buy", "purchase"), "make"),
-    "send": Verb(("send", "submit"), ("send", "send off"), "make"),
-    "log": Verb(("log", "record", "save"), ("record", "log", "note down"), "make"),
-    "find": Verb(("find", "search", "lookup"), ("find", "search for", "look for"), "find"),
-    "show": Verb(("get", "show", "fetch"), ("show me", "tell me about", "look up"), "find"),
-    "update": Verb(("update", "edit", "change"), ("change", "update", "edit"), "change"),
-    "cancel": Verb(("cancel", "delete", "remove"), ("cancel", "delete", "remove"), "end"),
-    "track": Verb(("track", "check_status"), ("track", "check the status of"), "end"),
+    "book": Verb(("book", "reserve", "schedule"), ("book", "reserve", "get me", "plan"), "make"),
+    "create": Verb(
+        ("create", "add", "new", "make"), ("create", "add", "set up", "make", "open"), "make"
+    ),
+    "order": Verb(("order", "buy", "purchase"), ("order", "buy", "purchase", "shop for"), "make"),
+    "send": Verb(("send", "submit", "dispatch"), ("send", "send off", "submit"), "make"),
+    "log": Verb(
+        ("log", "record", "save", "store"), ("record", "log", "note down", "keep", "save"), "make"
+    ),
+    "find": Verb(
+        ("find", "search", "lookup", "locate"),
+        ("find", "search for", "look for", "locate", "see"),
+        "find",
+    ),
+    "show": Verb(
+        ("get", "show", "fetch", "view", "read"),
+        ("show me", "tell me about", "look up", "get", "see", "pull up"),
+        "find",
+    ),
+    "update": Verb(
+        ("update", "edit", "change", "set"), ("change", "update", "edit", "correct"), "change"
+    ),
+    "cancel": Verb(
+        ("cancel", "delete", "remove", "clear"),
+        ("cancel", "delete", "remove", "get rid of", "throw out"),
+        "end",
+    ),
+    "track": Verb(
+        ("track", "check_status", "trace"), ("track", "check the status of", "check on"), "end"
+    ),
 }
 
 _ENTITIES = """

@@ -26,8 +26,8 @@ class Shape:
     head_dim: int = 64
 
 
-TARGET = Shape(3072, 256, 768, 6, 4, 2)
-SIDECAR = Shape(2048, 192, 512, 5, 3, 1)
+TARGET = Shape(2048, 256, 512, 8, 4, 4)
+SIDECAR = Shape(2048, 192, 448, 5, 3, 3)
 
 
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
