@@ -40,6 +40,7 @@ DRAFTER_MS = (0.5, 1, 2, 4, 8)
 CONTEXTS = (1024, 4096, 16384, 32768)
 TOOLS = (1, 4, 16, 64)
 EARLIER = (1, 100, 10_000)
+ANSWER = 512  # tokens, of a context
 
 
 class Bench:
@@ -154,12 +155,13 @@ def bench_growth(bench: Bench) -> None:
     filler = "Some earlier talk about other things. "
     limit = SHAPES[bench.args.shape].context
     per_text = len(bench.tokenizer(filler * 50)["input_ids"]) / 50
+    own = len(bench.tokenizer(str((row["messages"], row["tools"])))["input_ids"]) + ANSWER
     for num_tokens in (64,) if bench.args.smoke else CONTEXTS:
         if num_tokens + 2048 > limit:
             bench.report.add(f"context of {num_tokens}", f"skipped: context of {limit}", 1, "")
             continue
         longer = copy.deepcopy(row)
-        text = filler * int(num_tokens / per_text)
+        text = filler * int(max(0, num_tokens - own) / per_text)
         longer["messages"] = [{"role": "user", "content": text}, *longer["messages"]]
         bench.run(f"context of {num_tokens}", rows=[longer])
     spare = [tool for other in bench.rows for tool in other["tools"]]

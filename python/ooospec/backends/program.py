@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -23,6 +25,24 @@ def on_device(device: torch.device | str | None) -> AbstractContextManager[Any]:
     if not is_gpu or torch.cuda.device_count() < 2:
         return nullcontext()
     return torch.cuda.device(device)
+
+
+_one_at_a_time = threading.Lock()
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keeps the garbage collector off, for one thread at a time: a graph that it frees while this
+    thread captures another ends the capture.
+    """
+    with _one_at_a_time:
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if was_on:
+                gc.enable()
 
 
 class NotCaptured(RuntimeError):
@@ -52,6 +72,7 @@ def capture(
     try:
         # A capture that fails leaves its stream the current one; the outer block mends that.
         with (
+            no_collection(),
             torch.cuda.stream(torch.cuda.current_stream(device)),
             torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
         ):

@@ -22,7 +22,7 @@ from rich.text import Text
 import ooospec.cli.options as opt
 from ooospec.cli.generate import report
 from ooospec.cli.requests import gather
-from ooospec.cli.samples import FLIGHT, SHORT_FLIGHT, request
+from ooospec.cli.samples import FLIGHT, SHORT, request
 from ooospec.cli.view import coloured, legend, plot, spans
 from ooospec.files import write_text
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, SIDECAR, TARGET, shipped_folder
@@ -107,7 +107,7 @@ def demo(
     if not console.is_terminal:
         console.width = WIDTH
     if text is None and requests is None and tools is None:
-        asked = request(SHORT_FLIGHT if target == TARGET else FLIGHT)
+        asked = request(SHORT if target == TARGET else FLIGHT)
     else:
         asked = gather(text, requests, tools, limit=1)[0]
     runs: list[Shown] = []

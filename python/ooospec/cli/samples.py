@@ -44,9 +44,7 @@ FLIGHT = (
     "coming back on 2026-11-17, and send the tickets to maria.keller@example.org."
 )
 
-SHORT_FLIGHT = (  # that a toy understands
-    "Please book a flight from Lisbon to Oslo on 2026-11-03 for 2 passengers, economy class."
-)
+SHORT = "Please tell me the weather in Oslo on November 3, 2026 in celsius."  # toys understand it
 
 
 def request(

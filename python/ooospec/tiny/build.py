@@ -68,8 +68,7 @@ class Builder:
         self.model.to(device)
         on_gpu = self.model.device.type == "cuda"
         if on_gpu:  # eager steps of so small a model wait for memory most of the time
-            for layer in self.model.get_decoder().layers:  # they share what is compiled
-                layer.compile(dynamic=True)
+            self.model.get_decoder().compile(dynamic=True)
         self.scorer = Scorer(self.model, autocast=torch.bfloat16 if on_gpu else None)
         self.losses: list[float] = []
         self.seconds = 0.0

@@ -27,7 +27,7 @@ class Shape:
 
 
 TARGET = Shape(2048, 256, 512, 8, 4, 4)
-SIDECAR = Shape(2048, 192, 448, 5, 3, 3)
+SIDECAR = Shape(2048, 192, 512, 5, 3, 1)
 
 
 def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
