@@ -29,6 +29,7 @@ from ooospec.synth.generate import generate
 from ooospec.tiny.evaluation import MAX_ANSWER, answers, shares
 from ooospec.tiny.untrained import untrained_pair
 from ooospec.train.evaluation import Tally, evaluate, wait_ready
+from ooospec.train.labels import BadRow, label
 
 SEED = 2_000_003  # of requests that no training run has seen
 
@@ -45,6 +46,15 @@ def bench_target(report: Report, args: Any, sets: dict[str, list[Any]]) -> None:
                 report.add(f"target, {name}", what, one["share"], f"of {one['asked']}")
 
 
+def has_label(request: Any) -> bool:
+    """Returns whether a request's reference calls are of tools that it lists."""
+    try:
+        label(request)
+    except BadRow:
+        return False
+    return True
+
+
 def bench_sidecar(report: Report, args: Any, sets: dict[str, list[Any]]) -> None:
     """Adds the shares of what the sidecar says."""
     sidecar = open_sidecar(SidecarConfig(args.sidecar, wave="always", device="cpu"))
@@ -52,7 +62,7 @@ def bench_sidecar(report: Report, args: Any, sets: dict[str, list[Any]]) -> None
         wait_ready(sidecar)
         for name, requests in sets.items():
             tally = Tally()
-            for request, wanted, said in evaluate(sidecar, requests):
+            for request, wanted, said in evaluate(sidecar, list(filter(has_label, requests))):
                 tally.add(request, wanted, said)
             for what in ("function", "none", "arguments", "calls"):
                 right, asked = tally.counts.get(what, (0, 0))
