@@ -86,7 +86,7 @@ def real() -> list[list[str]]:
 def cells() -> list[list[str]]:
     """Replay on one GPU, means over the three files."""
     get = Rows("cells_paper")
-    methods = ("span", "toolspec", "ooo", PERFECT)
+    methods = ("span", "toolspec", "self", "ooo", PERFECT)
     table = [
         [
             "target's shape",
@@ -95,12 +95,80 @@ def cells() -> list[list[str]]:
     ]
     for shape in dict.fromkeys(case.partition(",")[0] for case in get.cases):
         if f"{shape}, cold prefix, ooo, mean" in get.cases:
-            pairs = [both(get, f"{shape}, cold prefix, {name}, mean") for name in methods]
+            means = [f"{shape}, cold prefix, {name}, mean" for name in methods]
+            pairs = [both(get, mean) if mean in get.cases else "" for mean in means]
             table.append([shape, *pairs])
     paper = [
         get(f"the paper's {name}, mean of 21 cells", "published") for name in ("toolspec", "ooo")
     ]
-    table.append(["the paper, two H100", "", *(f"{value:.2f}" for value in paper), ""])
+    paper_toolspec, paper_ooo = (f"{value:.2f}" for value in paper)
+    table.append(["the paper, two H100", "", paper_toolspec, "", paper_ooo, ""])
+    return table
+
+
+def ablations() -> list[list[str]]:
+    """What one change makes of `ooo`, by replay at 8B."""
+    get = Rows("ablations")
+    cases = {
+        "as it is, ooo": "as it is",
+        "as it is, toolspec": "no sidecar (`toolspec`)",
+        "hints right at 0%, ooo": "all hints wrong",
+        "hints right at 50%, ooo": "half of the hints right",
+        "hints 20 ms late, ooo": "hints 20 ms late",
+        "hints 200 ms late, ooo": "hints 200 ms late",
+        "function only, ooo": "hints of the function only",
+        "values only, ooo": "hints of values only",
+        "one last hint, ooo": "all hints at the end of the wave",
+        "slots one after another, ooo": "one slot at a time, no parallel wave",
+        "waits for the hint, ooo": "rounds wait for the hints",
+        "waits for the hint before the prefill, ooo": "the prefill waits for the hints",
+        "two processes, ooo, split": "the sidecar in a process of its own",
+        "trees of 8 nodes, ooo": "trees of 8 nodes",
+        "trees of 16 nodes, ooo": "trees of 16 nodes",
+        "trees of 32 nodes, ooo": "trees of 32 nodes",
+    }
+    table = [["Qwen3-8B, one H200, everything live", "tokens a round", "decoding", "from arrival"]]
+    for case, said in cases.items():
+        times = [f"{get(case, metric):.1f} x" for metric in ("decoding", "in total")]
+        table.append([said, f"{get(case, 'rate'):.1f}", *times])
+    return table
+
+
+def toys() -> list[list[str]]:
+    """What the models that come with the package are worth."""
+    get = Rows("tiny")
+    sets = {
+        "held out": "made up, of words and wordings held out",
+        "eval_apibank": "API-Bank",
+        "eval_toolalpaca": "ToolAlpaca",
+        "eval_bfcl_javajs": "BFCL Java and JavaScript",
+    }
+    table = [
+        [
+            "requests",
+            "target: calls that parse",
+            "right function",
+            "all right",
+            "sidecar: right function",
+            "right arguments",
+            "tokens a round: `toolspec`",
+            "`ooo`",
+            "`ooo`, our adapter of the 0.5B",
+        ]
+    ]
+    for name, said in sets.items():
+        of_target = [get(f"target, {name}", what) for what in ("parsed", "function", "right")]
+        of_sidecar = [
+            get(f"sidecar, {name}", what) if f"sidecar, {name}" in get.cases else None
+            for what in ("function", "arguments")
+        ]
+        methods = ("toolspec", "ooo", "ooo, qwen2.5-coder-0.5b with an adapter")
+        rates = [get(f"{method}, {name}", "rate") for method in methods]
+        shares = [
+            "one tool each" if share is None else f"{share:.0%}".replace("%", " %")
+            for share in (*of_target, *of_sidecar)
+        ]
+        table.append([said, *shares, *(f"{rate:.1f}" for rate in rates)])
     return table
 
 
@@ -140,7 +208,14 @@ def both(get: Rows, case: str) -> str:
     return f"{get(case, 'decode'):.1f} / {get(case, 'total'):.1f}"
 
 
-TABLES = {"rounds": rounds, "real": real, "cells": cells, "split": split}
+TABLES = {
+    "rounds": rounds,
+    "real": real,
+    "cells": cells,
+    "ablations": ablations,
+    "split": split,
+    "toys": toys,
+}
 
 
 def markdown(table: list[list[str]]) -> str:

@@ -24,9 +24,14 @@ def _collector() -> Iterator[None]:
 @pytest.mark.parametrize("was_on", [True, False])
 def test_the_collector_is_off_inside_and_as_before_behind(was_on: bool) -> None:
     (gc.enable if was_on else gc.disable)()
-    with pytest.raises(RuntimeError, match="inside"), no_collection():
-        assert not gc.isenabled()
-        raise RuntimeError("inside")
+
+    def fail() -> None:
+        with no_collection():
+            assert not gc.isenabled()
+            raise RuntimeError("inside")
+
+    with pytest.raises(RuntimeError, match="inside"):
+        fail()
     assert gc.isenabled() is was_on
 
 
