@@ -108,7 +108,7 @@ class Bench:
 
 def bench_hints(bench: Bench) -> None:
     """Adds what comes of hints that are wrong, late, fewer, or not streamed."""
-    whole = bench.run("as it is", methods=("ar", "toolspec", "ooo"))
+    whole = bench.run("as it is", methods=("ar", "toolspec", "self", "ooo", "ooo+self"))
     for accuracy in () if bench.args.smoke else ACCURACIES:
 
         def worse(call: Any, key: str, accuracy: float = accuracy) -> Any:

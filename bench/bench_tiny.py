@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models that come with the package: what their answers are worth.
 
-On made-up requests that share no wording, kind of value, parameter word or markup with training,
+On made-up requests that share no sentence, kind of value, parameter word or markup with training,
 and on request files: the target's calls that parse and those that are right, the sidecar's
 functions and arguments, and the target's tokens a round of the call with hints of the sidecar, and
 of another one with an adapter (--other, --adapter), that are there before the first round.

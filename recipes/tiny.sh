@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes the toy pair: side by side on two GPUs, one after the other on one; run in the root of a
+# Makes a toy pair: side by side on two GPUs, one after the other on one; run in the root of a
 # checkout that is built. DATA: folder of the request files (train_*.jsonl.gz to train
 # on, eval_*.jsonl.gz to evaluate on). OUT: folder that gets target.tgz and sidecar.tgz, which
 # belong into python/ooospec/shipped as tiny-target and tiny-sidecar, the target's evaluation, and

@@ -37,7 +37,8 @@ def test_python_blocks_run(code: str, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_commands_have_the_options_they_are_shown_with(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [line for block in blocks("") for line in block.splitlines()]
-    shown = [line.partition("#")[0] for line in lines if line.startswith("ooospec ")]
+    plain = (line.removeprefix("$ ") for line in lines)
+    shown = [line.partition("#")[0] for line in plain if line.startswith("ooospec ")]
     assert shown
     for line in shown:
         command = re.match(r"ooospec((?: +[a-z][a-z-]*)+)", line)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +16,17 @@ import torch
 import ooospec
 from ooospec.backends.load import load_model
 from ooospec.cli.main import run
+from ooospec.methods import METHODS as ALL_METHODS
 from ooospec.shipped import SIDECAR, TARGET, shipped_folder
 from ooospec.sidecar.placement import open_sidecar
 from ooospec.sidecar.ready import ReadySidecar
 from ooospec.sidecar.worker import SidecarConfig
 from ooospec.synth.generate import generate
+from ooospec.tiny.card import write_card
 from ooospec.tiny.evaluation import answers, shares
 from ooospec.train.evaluation import Tally, evaluate, wait_ready
 
-METHODS = ("pld", "sam", "recycling", "span", "toolspec", "self", "ooo", "ooo+self")
+METHODS = [name for name in ALL_METHODS if name not in ("ar", "draft")]
 MAX_TOKENS = 96
 SEED = 77  # of requests that no training has seen
 LEAST = {"tokens": 2_000, "accepted": 1_500, "rejected": 5_000}
@@ -43,15 +46,15 @@ def target() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(("name", "most"), [(TARGET, 12e6), (SIDECAR, 5e6)])
-def test_they_are_small_and_have_a_card(name: str, most: float) -> None:
+def test_they_are_small_and_have_a_card(name: str, most: float, tmp_path: Path) -> None:
     folder = shipped_folder(name)
     assert folder is not None
     assert (folder / "model.safetensors").stat().st_size <= most
     card = (folder / "README.md").read_text()
-    numbers = json.loads((folder / "training.json").read_text())
+    write_card(tmp_path, json.loads((folder / "training.json").read_text()))
+    assert card == (tmp_path / "README.md").read_text()
     assert "license: apache-2.0" in card
-    assert f"--steps {numbers['settings']['num_steps']} " in card
-    assert f"--seed {numbers['settings']['seed']} " in card
+    assert "To make it again, at revision" in card
 
 
 def test_the_demo_needs_no_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +73,9 @@ def test_the_demo_needs_no_names(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_wrong_answer_is_shown_equal_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["demo", "Qwxz? 17 of them, or so.", "--device", "cpu", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["equal"]
+    found = json.loads(capsys.readouterr().out)
+    assert found["equal"]
+    assert found["answers"][0]["tool_calls"]  # where no tool was meant
 
 
 def test_every_method_gives_the_ids_of_hugging_face(
@@ -102,14 +107,18 @@ def test_calls_parse_on_words_that_training_has_not(target: tuple[Any, Any]) -> 
     requests = list(generate(60, seed=SEED, held_out=True))
     parsed = shares(requests, answers(*target, requests, 20))["all"]["parsed"]
     assert parsed["asked"] > 40
-    assert parsed["share"] > 0.9
+    assert parsed["share"] > 0.85  # 0.94 of 333 in bench/results/tiny.csv
 
 
 def test_the_sidecar_knows_more_than_chance(sidecar: Any) -> None:
     requests = list(generate(40, seed=SEED))
     tally = Tally()
+    tools = []
     for request, wanted, said in evaluate(sidecar.sidecar, requests):
         tally.add(request, wanted, said)
+        tools.append(said.tool)
+    again = [said.tool for _, _, said in evaluate(sidecar.sidecar, requests[:5])]
+    assert again == tools[:5]  # of a sidecar that was asked before, too
     right, asked = tally.counts["function"]
     assert asked > 20
     assert right > 0.4 * asked  # of three tools or four

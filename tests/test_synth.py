@@ -259,11 +259,20 @@ def check_state(row: Row, family: str) -> None:
         assert told or any(said in result for said in row["meta"]["said"][0].values()), where
 
 
-def test_worlds_share_no_words_kinds_wordings_or_markups() -> None:
+def test_worlds_share_no_words_kinds_sentences_or_markups() -> None:
     train, held_out = (traits(world) for world in WORLDS)
     for name, found in train.items():
         assert found, name
         assert not found & held_out[name], name
+    sentences = [
+        {plain(text) for found in one.values() for text in found} for one in (train, held_out)
+    ]
+    assert not {text for text in sentences[0] & sentences[1] if text.count(" ") > 1}
+
+
+def plain(text: str) -> str:
+    """Returns the letters and fields of a text."""
+    return re.sub(r"[^a-z{}]+", " ", text.lower()).strip()
 
 
 def traits(world: World) -> dict[str, set[str]]:
@@ -279,6 +288,12 @@ def traits(world: World) -> dict[str, set[str]]:
         "nouns": {entity.bare for entity in world.entities},
         "providers": {name for one in world.providers for name in one.names},
         "markups": {part for one in world.markups for part in (one.user, one.call, one.result)},
+        "heads": {head for one in world.markups for head in one.head} - {""},
+        "verbs": {name for one in world.verbs.values() for name in (*one.names, *one.said)},
+        "modifiers": set(world.modifiers),
+        "adjectives": set(world.adjectives),
+        "needs": {text for one in world.providers for text in (*one.needs, *one.before)},
+        "describes": {text for one in world.providers for text in one.describes},
         **said,
     }
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from ooospec._core import _C
 from ooospec.backends.load import load_backend
+from ooospec.cli.main import run
 from ooospec.errors import InvalidRequest
 from ooospec.sidecar.prompt import was_trained
 from ooospec.synth.generate import generate
@@ -257,3 +258,19 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
         found = json.loads(out.read_text())
         assert found["held-out"]["shares"]["all"]["right"]["asked"] == 3
         assert found["more.jsonl"]["shares"]["all"]["right"]["asked"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["train", "target", "--strange", "2"], "strange: expected a share from 0 to 1, got 2.0"),
+        (["train", "target", "--nope"], "No such option: --nope"),
+        (["evaluate", "nowhere"], "'nowhere' does not exist"),
+    ],
+)
+def test_wrong_options_are_one_sentence(
+    args: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*args, "--out", str(tmp_path / "out")], app, "python -m ooospec.tiny") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line

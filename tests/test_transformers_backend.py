@@ -14,6 +14,7 @@ import transformers
 
 import ooospec
 from equality import CHUNK, Counts, assert_same, make_engine, reference, stock_model
+from ooospec.backends import cpu_linear
 from ooospec.backends.base import Segment
 from ooospec.backends.cpu_linear import undo, use_onednn
 from ooospec.backends.load import load_backend, merge_adapter
@@ -263,7 +264,11 @@ def test_a_model_that_was_given_back_is_never_run_with_attention_of_its_own() ->
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_linear_layers_give_the_same_by_onednn(bias: bool) -> None:
+@pytest.mark.parametrize("fewest", [1, 2])  # rows: of CPUs with AVX-512, and of others
+def test_linear_layers_give_the_same_by_onednn(
+    bias: bool, fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_linear, "_FEWEST", fewest)
     model = torch.nn.Sequential(torch.nn.Linear(70, 130, bias=bias), torch.nn.ReLU())
     rows = torch.randn(1, 33, 70)
     with torch.inference_mode():

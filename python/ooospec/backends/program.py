@@ -89,7 +89,10 @@ def _forget_capture(device: torch.device) -> None:
     """After a capture that failed, torch's generators refuse to work until another ends well."""
     torch.cuda.synchronize(device)
     nothing = torch.zeros(1, device=device)
-    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+    with (
+        no_collection(),
+        torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"),
+    ):
         nothing.zero_()
 
 

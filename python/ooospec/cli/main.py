@@ -78,14 +78,14 @@ def main(args: Seq[str] | None = None) -> None:
     sys.exit(run(sys.argv[1:] if args is None else args))
 
 
-def run(args: Seq[str]) -> int:
+def run(args: Seq[str], commands: typer.Typer = app, name: str = "ooospec") -> int:
     """Runs one command and returns its exit code. Errors are one sentence on stderr."""
     if sys.stdout is None:  # started with it closed
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     options = [arg for arg in args if arg != "--debug"]
     debug = len(options) < len(args)
     try:
-        code = app(options or ["--help"], prog_name="ooospec", standalone_mode=False) or 0
+        code = commands(options or ["--help"], prog_name=name, standalone_mode=False) or 0
         sys.stdout.flush()
         return code
     except (BrokenPipeError, SystemExit) as error:  # click exits where the pipe breaks

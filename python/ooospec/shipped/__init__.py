@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models that come with the package: a toy target, and a toy sidecar with another tokenizer.
 
-Their names are taken wherever a folder or hub id is. `ooospec.tiny` makes them (recipes/tiny.sh);
-they lie beside this file, and a package that was built without them has none.
+Their names are taken wherever a folder or hub id is. Their cards tell how they were made
+(recipes/tiny.sh makes such). They lie beside this file; a package that was built without them has
+none.
 """
 
 from __future__ import annotations

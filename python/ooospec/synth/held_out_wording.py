@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How people, assistants and schemas word things in test requests: nothing that training has."""
+"""How people, assistants and schemas word things in test requests: no sentence that training has,
+though some say the same in much the same words.
+"""
 
 from __future__ import annotations
 

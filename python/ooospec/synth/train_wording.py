@@ -13,7 +13,10 @@ _OPENINGS = (
     *("",) * 12,
     "Hi.",
     "Hello!",
+    "Good morning.",
     "Good afternoon.",
+    "Hey,",
+    "Would you mind helping me?",
     "Dear assistant,",
     "Quick question.",
     "One more thing.",
@@ -32,11 +35,11 @@ _WISHES = (
     "I need to {do} {thing}{what}.",
     "I want to {do} {thing}{what}.",
     "{do} {thing}{what}",
-    "Hi! Could you {do} {thing}{what}, please?",
+    "Could you {do} {thing}{what}, please?",
     "I'd like you to {do} {thing}{what}.",
-    "Hey, {do} {thing}{what} for me.",
-    "Would you mind helping me? I have to {do} {thing}{what}.",
-    "Good morning. My plan is to {do} {thing}{what}.",
+    "{do} {thing}{what} for me.",
+    "I have to {do} {thing}{what}.",
+    "My plan is to {do} {thing}{what}.",
     "Help me {do} {thing}{what}.",
     "Could you {do} {thing}{what}?",
     "I must {do} {thing}{what}.",
@@ -80,13 +83,15 @@ _CLOSINGS = (
 )
 
 
-def _joined(*parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns every way to take one of each."""
-    return tuple(" ".join(filter(None, one)) for one in product(*parts))
+def _joined(opening: str, wish: str, closing: str) -> str:
+    """Returns a request. Where a closing follows, the wish ends, so that its last value does."""
+    if closing and wish[-1] not in ".?!":
+        wish += "."
+    return " ".join(filter(None, (opening, wish, closing)))
 
 
 WORDING = Wording(
-    requests=_joined(_OPENINGS, _WISHES, _CLOSINGS),
+    requests=tuple(_joined(*one) for one in product(_OPENINGS, _WISHES, _CLOSINGS)),
     facts=(
         "The {word} is {value}.",
         "The {word} should be {value}.",
@@ -101,7 +106,7 @@ WORDING = Wording(
         "Please note the {word}, {value}.",
         "With {value} as {word}.",
         "Its {word} is {value}.",
-        "Our {word}: {value}",
+        "Our {word}: {value}.",
         "When it comes to the {word}, {value}.",
         "{value} ({word}).",
         "Put {value} down as the {word}.",
@@ -122,7 +127,6 @@ WORDING = Wording(
         "The rest:",
         "Data below.",
         "As follows:",
-        "---",
     ),
     list_items=(
         "- {word}: {value}",
@@ -316,7 +320,7 @@ _ROLES = (
     ("User", "Assistant", "Call", "Result"),
     ("Human", "AI", "Action", "Observation"),
     ("Customer", "Agent", "Tool call", "Tool result"),
-    ("PERSON", "MACHINE", "FUNCTION", "RETURNED"),
+    ("PERSON", "MACHINE", "PERFORM", "RETURNED"),
     ("me", "you", "use", "got"),
     ("asker", "helper", "request", "reply"),
     ("Guest", "Host", "Run", "Ran"),
@@ -346,12 +350,11 @@ _HEADS = ("", "", "Conversation:", "What was said so far", "This is a dialogue."
 
 
 def _markups() -> list[Markup]:
-    """Returns every way to name who speaks, to mark it, and to write a call."""
+    """Returns every way to name who speaks, to mark it, to write a call, and to part turns."""
     found = []
-    for number, (roles, sign, made) in enumerate(product(_ROLES, _SIGNS, _MADE_CALLS)):
+    for roles, sign, made, gap in product(_ROLES, _SIGNS, _MADE_CALLS, ("\n", "\n\n")):
         user, assistant, call, result = roles
         said, answered, returned = (sign.format(one, "{}") for one in (user, assistant, result))
-        gap = ("\n", "\n\n")[number % 2]
         found.append(Markup(_HEADS, said, answered, sign.format(call, made), returned, gap))
     return found
 

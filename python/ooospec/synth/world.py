@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a world of requests is made of. There are two, for training and for tests, which share no
-parameter word, kind of value, wording or markup.
+parameter word, kind of value, sentence or markup.
 """
 
 from __future__ import annotations

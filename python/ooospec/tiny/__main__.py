@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from ooospec.cli.main import run
 from ooospec.cli.requests import read_requests
 from ooospec.tiny.build import Builder, evaluate_target, held_out_requests
 from ooospec.tiny.examples import Recipe, Request
@@ -89,7 +90,7 @@ def train(
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="Of a target.")],
+    folder: Annotated[Path, typer.Argument(help="Of a target.", exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the numbers.")],
     requests: Files = None,
     held_out: Annotated[int, typer.Option(help="Made-up requests that share no words.")] = 400,
@@ -114,4 +115,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    sys.exit(run(sys.argv[1:], app, "python -m ooospec.tiny"))

@@ -141,7 +141,7 @@ def evaluate_target(
 
 
 def held_out_requests(count: int) -> list[Request]:
-    """Returns requests that share no wording, kind of value or parameter word with training."""
+    """Returns requests that share no sentence, kind of value or parameter word with training."""
     return list(generate(count, seed=_DEV_SEED, held_out=True))
 
 

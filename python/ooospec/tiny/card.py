@@ -16,7 +16,11 @@ _ABOUT = {
 
 
 def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
-    """Writes the card of the model in `folder` from the numbers of its training."""
+    """Writes the card of the model in `folder` from the numbers of its training.
+
+    Those of a model that comes with the package say at which revision of it they were trained:
+    made-up requests of others are others.
+    """
     stages = _stages(numbers)
     lines = [
         "---",
@@ -37,7 +41,8 @@ def write_card(folder: Path, numbers: Mapping[str, Any]) -> None:
     for name, found in numbers["dev"].items():
         shares = ", ".join(f"{kind} {share:.1%}" for kind, share in found.items() if kind != "loss")
         lines.append(f"| {name} | {found['loss']:.4f} | {shares} |")
-    lines += ["", "To make it again:", "", *_commands(stages), ""]
+    revision = f", at revision {numbers['revision']}" if "revision" in numbers else ""
+    lines += ["", f"To make it again{revision}:", "", *_commands(stages), ""]
     (folder / CARD).write_text("\n".join(lines))
 
 
@@ -63,15 +68,23 @@ def _commands(stages: Seq[Mapping[str, Any]]) -> list[str]:
         settings = one["settings"]
         commands.append(
             f"    python -m ooospec.tiny train {one['part']} --synth {one['synth']} --strange "
-            f"{one['strange']:g} --unclear {one['unclear']:g} --cuts {one['cuts']} "
+            f"{one['strange']:g} {_other_options(one)}"
             f"--repeat {one['repeat']} --steps {settings['num_steps']} "
             f"--step-tokens {settings['step_tokens']} --learning-rate "
-            f"{settings['learning_rate']:g} --text-weight {settings['text_weight']:g} --seed "
-            f"{settings['seed']} --requests FILES "
+            f"{settings['learning_rate']:g} --seed {settings['seed']} "
+            "--requests FILES "
             + (f"--start FOLDER{number} " if number else "")
             + f"--out FOLDER{number + 1}"
         )
     return commands
+
+
+def _other_options(numbers: Mapping[str, Any]) -> str:
+    """Returns options that the first revisions do not have, nor their numbers."""
+    if "unclear" not in numbers:
+        return ""
+    weight = numbers["settings"]["text_weight"]
+    return f"--unclear {numbers['unclear']:g} --cuts {numbers['cuts']} --text-weight {weight:g} "
 
 
 def _sources(sources: Mapping[str, int]) -> str:

@@ -51,6 +51,9 @@ class Steps(Dataset[Batch]):
     """The batches of a run, each a function of settings, data and its number."""
 
     def __init__(self, examples: Seq[Example], settings: Settings) -> None:
+        """Raises InvalidRequest for no examples."""
+        if not examples:
+            raise InvalidRequest("requests: expected at least one to train on, got none")
         self._examples, self._settings = examples, settings
         self._packs = list(_packs(examples, settings))
 
@@ -111,8 +114,6 @@ class Run:
         self, scorer: Scorer, examples: Seq[Example], settings: Settings, folder: Path
     ) -> None:
         """Raises InvalidRequest for no examples, or a checkpoint of other settings or data."""
-        if not examples:
-            raise InvalidRequest("requests: expected at least one to train on, got none")
         self._scorer, self._model, self._settings = scorer, scorer.model, settings
         self._steps = Steps(examples, settings)
         self._optimizer = _optimizer(scorer, settings)

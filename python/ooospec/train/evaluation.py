@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ooospec.sidecar.prompt import words
 from ooospec.train.labels import Label, label
 
 WAVE_SECONDS = 600.0
+_request_ids = count(1)
 SHARES = (
     "function",
     "none",
@@ -198,8 +200,8 @@ def evaluate(
     sidecar: Sidecar, requests: Seq[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], Label, Prediction]]:
     """Yields each request with its label and what the sidecar said. requests: valid ones."""
-    for number, request in enumerate(requests, start=1):
-        yield request, label(request), ask(sidecar, number, request)
+    for request in requests:  # a sidecar that is asked again keeps the reports of before
+        yield request, label(request), ask(sidecar, next(_request_ids), request)
 
 
 def wait_ready(sidecar: Sidecar, timeout: float = WAVE_SECONDS) -> None:
