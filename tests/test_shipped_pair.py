@@ -16,6 +16,7 @@ import torch
 import ooospec
 from ooospec.backends.load import load_model
 from ooospec.cli.main import run
+from ooospec.cli.samples import TOOLS
 from ooospec.methods import METHODS as ALL_METHODS
 from ooospec.shipped import SIDECAR, TARGET, shipped_folder
 from ooospec.sidecar.placement import open_sidecar
@@ -71,11 +72,20 @@ def test_the_demo_needs_no_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a toy of 5.8 million parameters, 12 MB; for a real one: --target" in captured.err
 
 
-def test_a_wrong_answer_is_shown_equal_too(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "Qwxz? 17 of them, or so.", "--device", "cpu", "--json"]) == 0
+def test_a_wrong_answer_is_shown_equal_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps(TOOLS))
+    text = (
+        "I need to book a flight from Paris to Tokyo. The departure date is March 14, 2027. "
+        "Passengers: three."
+    )
+    assert run(["demo", text, "--tools", str(tools), "--device", "cpu", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["equal"]
-    assert found["answers"][0]["tool_calls"]  # where no tool was meant
+    (call,) = found["answers"][0]["tool_calls"]
+    assert json.loads(call["function"]["arguments"])["departure_date"] != "2027-03-14"
 
 
 def test_every_method_gives_the_ids_of_hugging_face(
