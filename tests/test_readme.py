@@ -102,7 +102,9 @@ NUMBERS = [
     ("methods_time", "perfect hints, in total, wall", "p50", "{:.2f} x from request to last token"),
     ("methods_time", "sidecar dead, in total, wall", "p50", "no sidecar {:.2f} x"),
     ("methods_time", "all", "requests", "float32, {:.0f} requests of the three files, medians"),
-    ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x"),
+    ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x, but"),
+    ("methods_time", "prose, in total, wall", "p95", "but {:.2f} x at the 95th percentile"),
+    ("methods_time", "ar, time a token, wall", "p50", "takes {:.2f} x the time of Hugging Face"),
     ("methods_time", "no tools, in total, wall", "p50", "no tools {:.2f} x"),
     ("round", "8B round, 1 rows, 1024 cached", "x floor", "4.91 ms ({:.2f} x) | 1.33 ms"),
     ("round", "8B round, 64 rows, 1024 cached", "x floor", "5.08 ms ({:.2f} x) | 1.39 ms"),
@@ -187,9 +189,8 @@ def test_it_says_what_rounds_cost_on_a_cpu() -> None:
         rows = [row for row in csv.DictReader(file) if row["case"] == "cost"]
     cost = {row["metric"]: float(row["value"]) for row in rows}
     times = cost["64 rows"] / cost["1 rows"]
-    said = f"a round of 64 rows takes {times:.1f} times as long as one of a single row, which torch"
+    said = f"a round of 64 rows takes {times:.1f} times as long as one of a single row."
     assert said in " ".join(README.split())
-    assert cost["1 rows"] > cost["2 rows"]
 
 
 def test_it_says_what_a_wave_on_the_same_gpu_costs() -> None:
