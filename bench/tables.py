@@ -140,9 +140,9 @@ def toys() -> list[list[str]]:
     get = Rows("tiny")
     sets = {
         "held out": "made up, of words and sentences held out",
-        "eval_apibank": "API-Bank",
-        "eval_toolalpaca": "ToolAlpaca",
-        "eval_bfcl_javajs": "BFCL Java and JavaScript",
+        "eval_apibank": "of API-Bank",
+        "eval_toolalpaca": "of ToolAlpaca",
+        "eval_bfcl_javajs": "of BFCL Java and JavaScript",
     }
     table = [
         [
