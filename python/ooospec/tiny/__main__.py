@@ -43,15 +43,15 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the model.")],
     requests: Files = None,
     repeat: Annotated[int, typer.Option(help="How often the files are read, an epoch.")] = 2,
-    synth: Annotated[int, typer.Option(help="Requests to make up.")] = 100_000,
-    steps: Annotated[int | None, typer.Option(help="Of the optimizer.")] = None,
+    synth: Annotated[int, typer.Option(help="Requests to make up.", min=0)] = 100_000,
+    steps: Annotated[int | None, typer.Option(help="Of the optimizer.", min=1)] = None,
     seconds: Annotated[float, typer.Option(help="Without --steps: as many as this has.")] = 150,
-    step_tokens: Annotated[int, typer.Option(help="Of a step, padding included.")] = 32768,
+    step_tokens: Annotated[int, typer.Option(help="Of a step, padding included.", min=1)] = 32768,
     learning_rate: Annotated[float, typer.Option(help="At its highest.")] = 2e-3,
     text_weight: Annotated[
         float, typer.Option(help="Of a token of a prompt in the loss; answers: see WEIGHTS.")
     ] = 0.03,
-    processes: Annotated[int, typer.Option(help="That prepare examples.")] = 1,
+    processes: Annotated[int, typer.Option(help="That prepare examples.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Of weights, requests and their order.")] = 0,
     strange: Annotated[
         float, typer.Option(help="Share of made-up requests' names and values: strange words.")
@@ -93,9 +93,13 @@ def evaluate(
     folder: Annotated[Path, typer.Argument(help="Of a target.", exists=True)],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the numbers.")],
     requests: Files = None,
-    held_out: Annotated[int, typer.Option(help="Made-up requests that share no words.")] = 400,
-    limit: Annotated[int | None, typer.Option(help="Of each file, at even distances.")] = None,
-    rows: Annotated[int, typer.Option(help="Answers at a time.")] = 64,
+    held_out: Annotated[
+        int, typer.Option(help="Made-up requests that share no words.", min=1)
+    ] = 400,
+    limit: Annotated[
+        int | None, typer.Option(help="Of each file, at even distances.", min=1)
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Answers at a time.", min=1)] = 64,
     device: Annotated[str, typer.Option()] = DEVICE,
 ) -> None:
     """Count a target's answers that parse, and those that are right."""
