@@ -265,8 +265,8 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
     [
         (["train", "target", "--strange", "2"], "strange: expected a share from 0 to 1, got 2.0"),
         (["train", "target", "--nope"], "No such option: --nope"),
-        (["train", "target", "--steps", "0"], "equal to 1"),
-        (["train", "target", "--processes", "0"], "equal to 1"),
+        (["train", "target", "--steps", "0"], "--steps"),
+        (["train", "target", "--processes", "0"], "--processes"),
         (["evaluate", "nowhere"], "'nowhere' does not exist"),
     ],
 )
