@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each part of `ooo` is worth, by replay on one shape: one thing changed at a time.
 
-Accuracy and delay of hints, waiting for them against polling (before the first round; before the
-prefill, so that the wave has the GPU alone), one lane against a parallel wave, function or values
-only, slots as they end against one last hint, a sidecar in a process of its own on the same device,
-no sidecar but spans, the size of trees; then how cost grows with context, tools and earlier calls;
-and the tokens a round that a drafter of some cost needs to equal `ooo`. Hints of an untrained
-sidecar, or of tools that it has seen, are another --hints.
+Accuracy of hints (shares of the answer's own values) and their delay, waiting for them against
+polling (before the first round; before the prefill, so that the wave has the GPU alone), one lane
+against a parallel wave, function or values only, slots as they end against one last hint, a sidecar
+in a process of its own on the same device, no sidecar but spans, the size of trees; then how cost
+grows with context, tools and earlier calls; and the tokens a round that a drafter of some cost
+needs to equal `ooo`. Hints of an untrained sidecar, or of tools that it has seen, are another
+--hints.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from _requests import earlier_answers, with_others
 from ooospec import CallStyle
 from ooospec.bench.ablations import FUNCTION, VALUE, ChangedSidecar, less_accurate, only
 from ooospec.bench.records import Record
-from ooospec.bench.replayed import APART, CAPTION, ReplaySubjects, place
+from ooospec.bench.replayed import APART, CAPTION, HINTED, ReplaySubjects, place
 from ooospec.bench.run import BenchConfig
 from ooospec.bench.shapes import SHAPES
 from ooospec.bench.summary import summarise
@@ -59,6 +60,7 @@ class Bench:
         methods: tuple[str, ...] = ("ar", "ooo"),
         max_nodes: int = MAX_NODES,
         num_earlier: int = 0,
+        wave: str = "always",
         **how: Any,
     ) -> list[Record]:
         """Adds the figures of one variant; returns its records.
@@ -69,6 +71,7 @@ class Bench:
         config = BenchConfig(
             methods,
             device=own,
+            wave=wave,
             split_device=own if APART in methods else None,
             cost_model=not self.args.smoke,
             max_nodes=max_nodes,
@@ -109,12 +112,15 @@ class Bench:
 def bench_hints(bench: Bench) -> None:
     """Adds what comes of hints that are wrong, late, fewer, or not streamed."""
     whole = bench.run("as it is", methods=("ar", "toolspec", "self", "ooo", "ooo+self"))
+    told = [{key: row[key] for key in row if key != "hints"} for row in bench.rows]  # the answer's
     for accuracy in () if bench.args.smoke else ACCURACIES:
 
         def worse(call: Any, key: str, accuracy: float = accuracy) -> Any:
             return less_accurate(call, accuracy, key)
 
-        bench.run(f"hints right at {accuracy:.0%}", change_hint=worse)
+        for wave, how in (("always", ""), ("wait", ", waits for them")):
+            case = f"hints right at {accuracy:.0%}{how}"
+            bench.run(case, rows=told, change_hint=worse, wave=wave)
     changes: dict[str, Callable[[Any], Any]] = {
         f"hints {ms} ms late": lambda inner, ms=ms: ChangedSidecar(inner, delay=ms / 1000)
         for ms in DELAYS_MS
@@ -127,8 +133,8 @@ def bench_hints(bench: Bench) -> None:
     for case, change in list(changes.items())[-1 if bench.args.smoke else 0 :]:
         bench.run(case, change_sidecar=change)
     if not bench.args.smoke:
-        bench.run("waits for the hint", waits="rounds")
-        bench.run("waits for the hint before the prefill", waits="prefill")
+        bench.run("waits for the hints", methods=("ar", *HINTED), wave="wait")
+        bench.run("waits for the hints before the prefill", prefill_waits=True)
         bench.run("two processes", methods=("ar", APART))
         bench.run("slots one after another", num_lanes=1)
         for nodes in NODES:

@@ -54,6 +54,7 @@ def run_shape(args: Any, shape: str, files: Files, warm: bool, folder: Path) -> 
     config = BenchConfig(
         REPLAYED if args.methods is None else ("ar", *args.methods),
         device=args.device,
+        wave=args.wave,
         cost_model=not args.smoke,
         warm=warm,
     )
@@ -104,6 +105,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=SAMPLE, help="of a file, but at 8B")
     parser.add_argument("--full-rows", type=int, help="of a file at 8B; all")
     parser.add_argument("--warm", action="store_true", help="with a cached prefix besides")
+    parser.add_argument("--wave", choices=("always", "wait"), default="always", help="see load()")
     parser.add_argument("--device")
     parser.add_argument("--work", type=Path, help="folder where a run that was stopped goes on")
     args = parse_args(__doc__ or "", parser)

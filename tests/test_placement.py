@@ -322,6 +322,10 @@ def test_auto_starts_a_wave_where_it_pays(model: Any) -> None:
 
     assert outcome(1) == "skipped"
     assert "costs of the target are not known" in sidecar.status
+    said = sidecar.ring.try_pop()  # so that nobody waits for it
+    assert said is not None
+    assert (said.request_id, said.kind) == (1, HintKind.ERROR)
+    assert said.text == "costs of the target are not known"
     slow, fast = CostCurve((1, 64), (60e6, 60e6)), CostCurve((1, 64), (1.0, 1.0))
     sidecar.set_target(Target(slow, 64, 1024, shared=1.0))
     assert outcome(2) == "done"

@@ -13,11 +13,14 @@ from ooospec.costs import RoundClock, RoundCosts
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.draft_model import DraftModel, DraftModelSource
 from ooospec.engine import Request
-from ooospec.hints import HintArrival, HintRouter
+from ooospec.hints import HintArrival, HintRouter, HintWait
 from ooospec.methods import METHODS, Method
 from ooospec.self_branches import SelfBranches
+from ooospec.sidecar.policy import EXPECTED_ROUNDS, Mode
 from ooospec.sources import Source
 from ooospec.wave_trials import Trial, WaveTrials
+
+WAIT_SECONDS = 0.1  # for hints, at most, where the time of rounds is not known
 
 
 @dataclass
@@ -32,6 +35,7 @@ class RequestDrafter:
     clock: RoundClock | None = None
     arrivals: list[HintArrival] = field(default_factory=list)
     trial: Trial | None = None
+    wait: HintWait | None = None
     self_branches: SelfBranches | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +69,21 @@ class RequestDrafter:
             self.clock.settle()
         self.drafter.prepare()
 
+    def awaits_hints(self) -> bool:
+        """Returns whether the first round is better put off: the wave is under way. What has
+        arrived of it is written and tokenised meanwhile. Cost: of prepare(), where there is news.
+        """
+        if self.wait is None:
+            return False
+        assert self.router is not None  # else there is nothing to wait for
+        num_before = len(self.arrivals)
+        self.router.poll()
+        if len(self.arrivals) > num_before:
+            self.drafter.prepare()
+        if self.wait.is_over():
+            self.wait = None
+        return self.wait is not None
+
     @property
     def wants_top8(self) -> bool:
         """See Drafter.wants_top8."""
@@ -89,7 +108,8 @@ class Drafting:
     costs: of rounds by their rows; None: rows are free (every tree is as large as it may be).
     sources: classes of sources from outside; each joins every method but `ar`.
     router: of the sidecar's hints, or None. draft_model: of method `draft`, or None.
-    tries_waves: learns from answers whether waves pay, for each method; needs costs.
+    wave: as of SidecarConfig; "auto" learns from answers, for each method, what pays, and is
+        "always" without costs.
     """
 
     text: TargetText
@@ -98,7 +118,7 @@ class Drafting:
     sources: Sequence[type] = ()
     router: HintRouter | None = None
     draft_model: DraftModel | None = None
-    tries_waves: bool = False
+    wave: Mode = "always"
 
     def __post_init__(self) -> None:
         self._clock = None if self.costs is None else RoundClock(self.costs)
@@ -158,7 +178,8 @@ class Drafting:
             and bool(request.messages)
         )
         trial = self._trial(method, request) if asks else None
-        if not asks or (trial is not None and not trial.with_wave):
+        way = self.wave if trial is None else trial.way
+        if not asks or way == "never":
             return RequestDrafter(drafter, request.request_id, None, self._clock, trial=trial)
         assert self.router is not None
         assert request.messages is not None
@@ -166,12 +187,21 @@ class Drafting:
         self.router.sidecar.ask(
             request.request_id, request.messages, request.tools or [], request.tenant
         )
+        wait = None
+        if way == "wait" and self.router.sidecar.status.startswith("ready"):
+            wait = HintWait(arrivals, self._most_seconds())
         return RequestDrafter(
-            drafter, request.request_id, self.router, self._clock, arrivals, trial
+            drafter, request.request_id, self.router, self._clock, arrivals, trial, wait
         )
 
+    def _most_seconds(self) -> float:
+        """Returns how long hints are waited for: what they save is less."""
+        if self.costs is None:
+            return WAIT_SECONDS
+        return EXPECTED_ROUNDS * self.costs.measured()[0] / 1e6
+
     def _trial(self, method: Method, request: Request) -> Trial | None:
-        if not self.tries_waves or self.costs is None:
+        if self.wave != "auto" or self.costs is None:
             return None
         trials = self._trials.setdefault(method.name, WaveTrials())
         return Trial(trials, len(request.prompt_ids))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import operator
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from ooospec.formats import (
 from ooospec.kv import PrefixCache
 from ooospec.run import (
     DEFAULT_MAX_TOKENS,
+    HINT_PAUSE,
     Delta,
     Generation,
     MakeDrafter,
@@ -309,6 +311,8 @@ class Engine:
                 self._check_open()
                 run.start()
             yield run
+            while not run.is_over and run.awaits_hints():
+                time.sleep(HINT_PAUSE)
             while not run.is_over:
                 self.step([run])
                 if run.error is not None:

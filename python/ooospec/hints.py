@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ooospec._core import _C
 from ooospec.draft import Drafter
 
+LAST = (_C.HintKind.END, _C.HintKind.ERROR)  # kinds of the last record of a wave
 MAX_RECORDS_A_POLL = 256  # a poll is short, whatever a sidecar writes
 
 
@@ -107,3 +108,21 @@ class HintRouter:
                         used,
                     )
                 )
+
+
+class HintWait:
+    """The wait of a request for the whole of its wave, from when it is first asked about on."""
+
+    def __init__(self, arrivals: Sequence[HintArrival], seconds: float) -> None:
+        """arrivals: of HintRouter.open(). seconds: the wait takes no longer."""
+        self._arrivals = arrivals
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def is_over(self) -> bool:
+        """Returns whether the wave has ended, by the records that were polled, or time is up."""
+        now = time.perf_counter()
+        if self._until is None:
+            self._until = now + self._seconds
+        ended = bool(self._arrivals) and self._arrivals[-1].kind in LAST
+        return ended or now >= self._until

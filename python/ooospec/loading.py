@@ -18,7 +18,7 @@ from ooospec.drafting import Drafting
 from ooospec.engine import Engine
 from ooospec.hints import AnySidecar, HintRouter
 from ooospec.sidecar.placement import open_sidecar
-from ooospec.sidecar.policy import CostCurve, Target
+from ooospec.sidecar.policy import CostCurve, Mode, Target
 from ooospec.sidecar.remote import RemoteSidecar
 from ooospec.sidecar.sockets import is_address
 from ooospec.sidecar.worker import SidecarConfig
@@ -37,7 +37,7 @@ def load(
     sidecar: str | AnySidecar | None = None,
     adapter: str | None = None,
     placement: Literal["thread", "process"] = "thread",
-    wave: Literal["auto", "always", "never"] = "auto",
+    wave: Mode = "auto",
     device: str | None = None,
     dtype: str | None = None,
     backend: Literal["auto", "fused", "transformers"] = "auto",
@@ -57,8 +57,10 @@ def load(
     (tcp://HOST:PORT, ipc://PATH; see `ooospec sidecar`), or a running one, ours or another; None:
     no hints, `ooo` drafts as `toolspec` does. adapter: folder of a PEFT adapter for it. placement:
     a thread of this process, or a process.
-    wave: whether waves start: "auto" where their measured cost is worth it, and mostly where
-    answers with one were faster than those without (see WaveTrials; with a cost model only).
+    wave: whether waves start: "always"; "wait": and the first round waits for the whole of it, no
+    longer than some twelve rounds; "never"; "auto": where their measured cost is worth it, and
+    mostly the one of those three by which answers were fastest (see WaveTrials; with a cost model
+    only).
     device, dtype: of the target; None: a GPU in bfloat16 if there is one, else the CPU in float32.
     backend: what runs the target; see load_backend.
     sources: classes of sources from outside, or their names (`module:Class`); they join every
@@ -111,7 +113,7 @@ def load_drafting(
     sidecar: str | AnySidecar | None = None,
     adapter: str | None = None,
     placement: Literal["thread", "process"] = "thread",
-    wave: Literal["auto", "always", "never"] = "auto",
+    wave: Mode = "auto",
     device: str | None = None,
     dtype: str | None = None,
     sidecar_device: str | None = None,
@@ -171,7 +173,7 @@ def load_drafting(
         sources=from_outside,
         router=None if running is None else HintRouter(running),
         draft_model=drafts,
-        tries_waves=wave == "auto" and isinstance(sidecar, str),
+        wave="always" if wave == "auto" and not isinstance(sidecar, str) else wave,
     )
     if running is not None and costs is not None and hasattr(running, "set_target"):
         running.set_target(

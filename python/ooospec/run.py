@@ -22,6 +22,7 @@ from ooospec.self_branches import SelfBranches
 if TYPE_CHECKING:
     from ooospec.engine import Engine
 
+HINT_PAUSE = 2e-5  # seconds between two looks for hints that are waited for
 DEFAULT_MAX_TOKENS = 1024
 
 
@@ -160,6 +161,13 @@ class Run:
         if done:
             self._remember_prompt()
         return done
+
+    def awaits_hints(self) -> bool:
+        """Returns whether the next round is better put off, since hints are on their way; asked
+        anew after a while, it says no at last.
+        """
+        awaits = getattr(self._drafter, "awaits_hints", None)
+        return awaits is not None and bool(awaits())
 
     @property
     def hint_ages(self) -> list[float]:

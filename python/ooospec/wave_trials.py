@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether waves pay: learnt from how long answers took with one and without."""
+"""Whether waves pay, and waiting for them: learnt from how long answers took each way."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import random
 import threading
 import time
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 WINDOW = 64  # answers of a way that count; what is older fades
-FADES = 256  # answers of the other way after which a third of them still counts
-FIRST = 4  # answers of each way before the two are compared
+FADES = 256  # answers of other ways after which a third of them still counts
+FIRST = 4  # answers of each way before they are compared
 DOUBT = 0.03  # at least, about the mean of a way
+
+Way = Literal["always", "wait", "never"]  # see SidecarConfig.wave
 
 
 @dataclass
-class Way:
-    """Logarithms of the times of answers, over those of plain decoding: mean and variance.
+class Times:
+    """Logarithms of the times of answers of one way, over those of plain decoding.
 
-    num: how many count.
+    mean, variance: of `num`, so many as count.
     """
 
     num: float = 0.0
@@ -35,7 +38,7 @@ class Way:
         self.variance = (1 - weight) * (self.variance + weight * off * off)
 
     def fade(self) -> None:
-        """Hears that the other way was taken: requests and machines change."""
+        """Hears that another way was taken: requests and machines change."""
         self.num *= 1 - 1 / FADES
 
     @property
@@ -45,8 +48,9 @@ class Way:
 
 
 class WaveTrials:
-    """Says for each request whether it gets a wave: mostly the way by which answers were faster,
-    the other one as often as there is doubt (Thompson sampling). Safe to share among threads.
+    """Says for each request whether it gets a wave, and waits for it: mostly the way by which
+    answers were fastest, the others as often as there is doubt (Thompson sampling). Safe to share
+    among threads.
 
     Times are over those that plain decoding would have taken: prefill at the mean speed of all
     answers, and a round of one row a token. What a wave saves in rounds counts thus, and so does
@@ -55,22 +59,22 @@ class WaveTrials:
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = random.Random(seed)
-        self._with, self._without = Way(), Way()
+        self._times: dict[Way, Times] = {way: Times() for way in get_args(Way)}
         self._prefill = 0.0  # seconds a token of a prompt, running mean
         self._lock = threading.Lock()
 
-    def wants(self) -> bool:
-        """Returns whether the next request gets a wave."""
+    def choose(self) -> Way:
+        """Returns the way of the next request."""
         with self._lock:
-            ways = self._with, self._without
-            if min(way.num for way in ways) < FIRST:
-                return self._with.num <= self._without.num
-            with_one, without = (self._rng.gauss(way.mean, way.doubt) for way in ways)
-            return with_one <= without
+            times = self._times
+            rarest = min(times, key=lambda way: times[way].num)
+            if times[rarest].num < FIRST:
+                return rarest
+            return min(times, key=lambda way: self._rng.gauss(times[way].mean, times[way].doubt))
 
     def learn(
         self,
-        with_wave: bool,
+        way: Way,
         *,
         num_prompt: int,
         num_tokens: int,
@@ -85,32 +89,31 @@ class WaveTrials:
         """
         with self._lock:
             speed = first / num_prompt
-            num = min(self._with.num + self._without.num + 1, WINDOW)
+            num = min(sum(one.num for one in self._times.values()) + 1, WINDOW)
             self._prefill += (speed - self._prefill) / num
             plain = self._prefill * num_prompt + per_round * num_tokens
-            ways = self._with, self._without
-            way, other = ways if with_wave else ways[::-1]
-            way.learn(math.log(max(1e-9, total) / plain))
-            other.fade()
+            for one, times in self._times.items():
+                if one == way:
+                    times.learn(math.log(max(1e-9, total) / plain))
+                else:
+                    times.fade()
 
     def __str__(self) -> str:
         with self._lock:
-            num = self._with.num, self._without.num
-            if not sum(num):
-                return "no answer timed yet"
-            times = [f"{math.exp(way.mean):.2f}" for way in (self._with, self._without)]
-        return (
-            f"time over plain decoding {times[0]} with a wave (of {num[0]:.0f}), {times[1]} "
-            f"without ({num[1]:.0f})"
-        )
+            said = [
+                f"{way} {math.exp(times.mean):.2f} (of {times.num:.0f})"
+                for way, times in self._times.items()
+                if times.num
+            ]
+        return f"time over plain decoding: {', '.join(said) or 'none yet'}"
 
 
 class Trial:
-    """One request, and whether it gets a wave; its time goes to the trials when it ends."""
+    """One request and its way; its time goes to the trials when it ends."""
 
     def __init__(self, trials: WaveTrials, num_prompt: int) -> None:
         """num_prompt: tokens of the prompt."""
-        self.with_wave = trials.wants()
+        self.way = trials.choose()
         self._trials = trials
         self._num_prompt = num_prompt
         self._began = time.perf_counter()
@@ -127,7 +130,7 @@ class Trial:
         """Ends; per_round: seconds of a round of one row. Learns nothing of an empty answer."""
         if self._num_tokens:
             self._trials.learn(
-                self.with_wave,
+                self.way,
                 num_prompt=self._num_prompt,
                 num_tokens=self._num_tokens,
                 first=self._first,

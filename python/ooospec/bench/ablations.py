@@ -9,23 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 from ooospec._core import _C
-from ooospec.draft import DraftTree
-from ooospec.drafting import RequestDrafter
 from ooospec.engine import MakeDrafter, Request
-
-Before = Literal["rounds", "prefill"]
+from ooospec.hints import LAST, HintWait
 
 WAVE_SECONDS = 60.0
-FUNCTION, VALUE, END, ERROR = (
-    _C.HintKind.FUNCTION,
-    _C.HintKind.VALUE,
-    _C.HintKind.END,
-    _C.HintKind.ERROR,
-)
+FUNCTION, VALUE = _C.HintKind.FUNCTION, _C.HintKind.VALUE
 
 
 class ChangedSidecar:
@@ -85,7 +76,7 @@ class ChangedSidecar:
             record = self.inner.ring.try_pop()
             if record is not None:
                 held.append((time.perf_counter() + self._delay, record))
-            ended = any(one.kind in (END, ERROR) for _, one in held)
+            ended = any(one.kind in LAST for _, one in held)
             while held and held[0][0] <= time.perf_counter() and (ended or not self._at_once):
                 self._send(held.pop(0)[1])
             if record is None:
@@ -99,37 +90,19 @@ class ChangedSidecar:
             )
 
 
-class WaitingDrafter(RequestDrafter):
-    """A drafter that waits for the whole wave before it first proposes."""
-
-    def propose(self, budget: int) -> DraftTree:
-        """See RequestDrafter. Raises TimeoutError for a wave that does not end."""
-        self.wait()
-        return super().propose(budget)
-
-    def wait(self) -> None:
-        """Waits for the end of the wave. Raises TimeoutError for one that does not end."""
-        limit = time.perf_counter() + WAVE_SECONDS
-        while self.router is not None:
-            self.router.poll()
-            if any(arrival.kind in (END, ERROR) for arrival in self.arrivals):
-                break
-            if time.perf_counter() > limit:
-                raise TimeoutError(f"sidecar: expected the end of a wave within {WAVE_SECONDS} s")
-
-
-def waiting(method: MakeDrafter, before: Before) -> MakeDrafter:
-    """Returns a method as `method`, whose drafters wait for the whole wave, before the first round
-    or before the prefill already: on one GPU it then has that for itself.
+def hints_first(method: MakeDrafter) -> MakeDrafter:
+    """Returns a method as `method` that waits for the whole wave before the prefill: on one GPU it
+    then has that for itself. It raises TimeoutError for a wave that does not end.
     """
 
     def make(request: Request) -> Any:
-        drafter = method(request)
-        given = {one.name: getattr(drafter, one.name) for one in fields(RequestDrafter) if one.init}
-        waits = WaitingDrafter(**given)
-        if before == "prefill":
-            waits.wait()
-        return waits
+        drafter: Any = method(request)
+        wait = HintWait(drafter.arrivals, WAVE_SECONDS)
+        while drafter.router is not None and not wait.is_over():
+            drafter.router.poll()
+        if drafter.router is not None and not drafter.arrivals:
+            raise TimeoutError(f"sidecar: expected the end of a wave within {WAVE_SECONDS} s")
+        return drafter
 
     return make
 

@@ -23,7 +23,7 @@ from ooospec.backends.load import find_device
 from ooospec.backends.modules import ModuleBackend
 from ooospec.backends.tape import TapedBackend
 from ooospec.backends.transformers import TransformersBackend
-from ooospec.bench.ablations import Before, waiting
+from ooospec.bench.ablations import hints_first
 from ooospec.bench.branch_values import BranchValues
 from ooospec.bench.estimate import Recorded, RecordedAnswer
 from ooospec.bench.records import Record, RecordFile
@@ -145,12 +145,12 @@ class ReplaySubjects(Subjects):
         change_hint: Callable[[Any, str], Any] = lambda call, key: call,
         change_sidecar: Callable[[Any], Any] = lambda sidecar: sidecar,
         num_lanes: int = NUM_LANES,
-        waits: Before | None = None,
+        prefill_waits: bool = False,
     ) -> None:
         """sidecar: its shape and tokenizer, or the address of one that has these rows recorded;
         None: no `ooo`, no `ooo+self`. backend: of the target; its own modules by "transformers".
         For ablations: change_hint: of a call and its request's id. change_sidecar: of the running
-        one. num_lanes: slots that advance together. waits: before what, for the whole wave. Raises
+        one. num_lanes: slots that advance together. prefill_waits: for the whole wave. Raises
         InvalidRequest for methods that a replay cannot rank, RuntimeError for a sidecar in a
         process of its own that does not start.
         """
@@ -171,6 +171,7 @@ class ReplaySubjects(Subjects):
         self._now: tuple[Mapping[str, Any], RecordedAnswer, BranchValues] | None = None
         self.hashes: dict[str, list[int]] = {}  # of the last answer's raw logits, by method
         how: dict[str, Any] = {"examples": False, "wave": "always", "num_rows": num_lanes}
+        wave = {"wave": "always" if config.wave == "auto" else config.wave}
         lent: dict[str, dict[str, Any]] = {}
         shared: Any = None
         if isinstance(sidecar, str):
@@ -180,13 +181,13 @@ class ReplaySubjects(Subjects):
             how["recorded"] = self._answers.calls(rows, change_hint)
             if APART in config.methods:
                 how["device"] = config.split_device
-                lent[APART] = {"sidecar": open_apart(model, sidecar[1], **how), "wave": "always"}
+                lent[APART] = {"sidecar": open_apart(model, sidecar[1], **how), **wave}
             if not set(HINTED).isdisjoint(config.methods):
                 how["device"] = device
                 here = open_sidecar(SidecarConfig(model, tokenizer=sidecar[1], **how))
                 shared = change_sidecar(here)
         if shared is not None:
-            options = {"sidecar": shared, "wave": "always"}
+            options = {"sidecar": shared, **wave}
             lent |= dict.fromkeys(HINTED, options)
         try:
             super().__init__(self.taped, config, lent=lent)
@@ -200,9 +201,9 @@ class ReplaySubjects(Subjects):
             if method.recycler:
                 drafting = self._drafting[name]
                 self.engine.methods[name] = drafting.method(replace(method, recycler=False))
-        if waits is not None:
+        if prefill_waits:
             for name in set(lent).intersection(config.methods):
-                self.engine.methods[name] = waiting(self.engine.methods[name], waits)
+                self.engine.methods[name] = hints_first(self.engine.methods[name])
 
     def is_equal(self, name: str, runs: Mapping[str, Answered]) -> bool:
         """Returns whether all raw logits that tokens were chosen from have the bits of `ar`."""

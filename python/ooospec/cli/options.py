@@ -34,10 +34,11 @@ class Placement(StrEnum):
 
 
 class Wave(StrEnum):
-    """Whether the sidecar is asked."""
+    """Whether the sidecar is asked, and waited for."""
 
     auto = "auto"
     always = "always"
+    wait = "wait"
     never = "never"
 
 
@@ -76,7 +77,12 @@ PlacementOption = Annotated[
     Placement, typer.Option("--placement", help="Where the sidecar runs.", rich_help_panel=MODEL)
 ]
 WaveOption = Annotated[
-    Wave, typer.Option("--wave", help="Whether the sidecar is asked.", rich_help_panel=MODEL)
+    Wave,
+    typer.Option(
+        "--wave",
+        help="Whether the sidecar is asked; wait: and the first round waits for its hints.",
+        rich_help_panel=MODEL,
+    ),
 ]
 Source = Annotated[
     list[str] | None,

@@ -8,10 +8,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ooospec.engine import Delta, Engine, Generation, Run
 from ooospec.errors import OutOfPages
+from ooospec.run import HINT_PAUSE
 from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import Limits
 from ooospec.serve.metrics import Metrics
@@ -95,7 +96,8 @@ class Queue:
 
 class Scheduler:
     """Runs jobs in one thread. A cycle admits what fits, then moves every job on by one launch: a
-    chunk of prefill, or its part of the round that all share whose prefill is done. (With one chunk
+    chunk of prefill, or its part of the round that all share whose prefill is done, but for those
+    that wait for their hints. (With one chunk
     a cycle for all, jobs end faster than they start, and rounds run half empty.) Pages are taken at
     admission and given back within a cycle of the end, or of a cancellation.
     """
@@ -175,8 +177,11 @@ class Scheduler:
             pass
         for job in list(self._starting):
             self._start_on(job)
-        if self._running:
-            self._round()
+        ready = [job for job in self._running if not job.run.awaits_hints()]
+        if ready:
+            self._round(ready)
+        elif self._running and not self._starting:
+            time.sleep(HINT_PAUSE)
 
     def _drop_the_overdue(self) -> None:
         now = time.monotonic()
@@ -227,11 +232,11 @@ class Scheduler:
         else:
             self._hand_over(job)
 
-    def _round(self) -> None:
+    def _round(self, jobs: Sequence[Job]) -> None:
         start = time.perf_counter()
-        self._engine.step([job.run for job in self._running])
-        self._metrics.round(len(self._running), time.perf_counter() - start)
-        for job in list(self._running):
+        self._engine.step([job.run for job in jobs])
+        self._metrics.round(len(jobs), time.perf_counter() - start)
+        for job in jobs:
             self._hand_over(job, None if job.run.error else job.run.delta())
 
     def _hand_over(self, job: Job, delta: Delta | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-Mode = Literal["auto", "always", "never"]
+Mode = Literal["auto", "always", "wait", "never"]
 
 # What a call takes without hints, and how much of that hints save. Measured figures replace them.
 EXPECTED_ROUNDS = 12
@@ -106,7 +106,7 @@ class WavePolicy:
         """Returns whether a wave over `work` starts now. Mutates: reason."""
         if self.mode != "auto":
             self.reason = f"wave={self.mode}"
-            return self.mode == "always"
+            return self.mode != "never"
         if self.target is None or self._costs is None:
             self.reason = "costs of the target are not known"
             return False

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ooospec._core import _C
 from ooospec.backends.base import Backend
@@ -25,6 +25,7 @@ from ooospec.sidecar.wave import LIKELY_WITHIN, MAX_TOKENS, NUM_LANES, WaveRepor
 
 logger = logging.getLogger("ooospec.sidecar")
 
+MAX_REASON = 400  # characters of a record that says why
 MAX_FAILURES = 3  # waves in a row that may fail before the sidecar gives up
 COST_ROWS = (1, 8, 32)
 
@@ -39,7 +40,8 @@ class SidecarConfig:
     priority than the target's, run without the GIL; or a process of its own. adapter: folder of a
     PEFT adapter made for it. examples: worked examples in the prompt; None: unless there is an
     adapter, or the whole model was trained on these prompts. wave: whether waves start: "auto"
-    (where they pay), "always", "never". device, dtype: as for a target. num_rows: branches that
+    (where they pay), "always", "wait" (always, and the engine waits for the hints), "never".
+    device, dtype: as for a target. num_rows: branches that
     advance together. likely_within: a function is asked about if the log probability of its name is
     at most so much below the best. num_threads: cores for its products on a CPU; None: as torch has
     it. recorded: the call that a request's wave is to say, whatever the model does, by the ask_key
@@ -62,8 +64,9 @@ class SidecarConfig:
     recorded: Mapping[str, Mapping[str, Any] | None] | None = None
 
     def __post_init__(self) -> None:
-        if self.wave not in ("auto", "always", "never"):
-            raise ValueError(f"wave: expected auto, always or never, got {self.wave!r}")
+        if self.wave not in get_args(Mode):
+            known = ", ".join(get_args(Mode))
+            raise ValueError(f"wave: expected one of {known}, got {self.wave!r}")
         if self.placement not in ("thread", "process"):
             raise ValueError(f"placement: expected thread or process, got {self.placement!r}")
         named = isinstance(self.source, str) and self.tokenizer is None
@@ -246,6 +249,8 @@ class Worker:
                 self._fail(f"{MAX_FAILURES} waves in a row failed", error)
             return
         self._num_failures = 0
+        if report.outcome == "skipped":
+            self._say_error(request, report.reason)
         if report.outcome == "done" and report.work is not None:
             policy.learn(report.work, (report.stop - report.start) * 1e6)
 
@@ -266,7 +271,11 @@ class Worker:
     def _give_up(self, request: Ask, report: WaveReport, why: str) -> None:
         report.outcome = f"failed: {why}"
         report.stop = time.perf_counter()
-        self._ring.try_push(request.request_id, _C.HintKind.ERROR, 0, 0, 0, why)
+        self._say_error(request, why)
+
+    def _say_error(self, request: Ask, why: str) -> None:
+        """Tells the engine that no hints will come."""
+        self._ring.try_push(request.request_id, _C.HintKind.ERROR, 0, 0, 0, why[:MAX_REASON])
 
     def _fail(self, what: str, error: Exception) -> None:
         self._failure = f"{what}: {_line(error)}"
@@ -277,4 +286,4 @@ class Worker:
 def _line(error: Exception) -> str:
     """Returns an error as one line that fits into a record."""
     first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"[:400]
+    return f"{type(error).__name__}: {first}"[:MAX_REASON]

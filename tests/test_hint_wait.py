@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds that wait for hints: for the whole wave, never for long, and never in another's way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import ooospec
+from ooospec import _C
+from ooospec.backends.base import Backend
+from ooospec.bench.ablations import ChangedSidecar
+from ooospec.bench.sidecars import RecordedSidecar
+from ooospec.costs import RoundCosts
+from ooospec.engine import Engine
+from ooospec.hints import HintWait
+from ooospec.run import Run
+from ooospec.serve.limits import Limits
+from ooospec.serve.metrics import Metrics
+from ooospec.serve.scheduler import Job, Scheduler
+from ooospec.sidecar.policy import EXPECTED_ROUNDS
+from tiny_server import ANSWERS, TOOLS, make_engine, user
+
+CALL = {"name": "get_weather", "arguments": {"city": "Zürich", "days": 3}}
+LATE = 0.2  # seconds
+LONG, SHORT = 2.0, 0.05  # seconds that an engine waits at most
+
+
+class Silent(RecordedSidecar):
+    """A sidecar that is ready and says nothing, or but what it is told to at last."""
+
+    def __init__(self, status: str = "ready") -> None:
+        super().__init__(status=status)
+        self.asked: list[int] = []
+
+    def ask(self, request_id: int, *args: Any, **kwargs: Any) -> None:
+        self.asked.append(request_id)
+
+    def end(self) -> None:
+        """Gives up all that it was asked."""
+        for request_id in self.asked:
+            assert self.ring.try_push(request_id, _C.HintKind.ERROR, 0, 0, 0, "no idea")
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Backend]:
+    engine = make_engine()
+    yield engine.backend
+    engine.close()
+
+
+def load(backend: Backend, sidecar: Any, seconds: float = LONG, wave: str = "wait") -> Engine:
+    """Returns an engine that waits so long at most."""
+    costs = RoundCosts([1e6 * seconds / EXPECTED_ROUNDS] * 7)
+    return ooospec.load(backend, sidecar=sidecar, wave=wave, cost_model=costs)  # type: ignore[arg-type]
+
+
+def begun(engine: Engine, text: str = "Weather?", method: str = "ooo") -> Run:
+    """Returns a run of which only the rounds are left."""
+    run = engine.run(engine.request(user(text), TOOLS), method)
+    run.admit()
+    run.begin()
+    run.start()
+    return run
+
+
+def wait(run: Run) -> float:
+    """Returns the seconds that a run waits for hints."""
+    start = time.perf_counter()
+    while run.awaits_hints():
+        time.sleep(1e-4)
+    return time.perf_counter() - start
+
+
+def finish(engine: Engine, run: Run) -> str:
+    while not run.is_over:
+        engine.step([run])
+    run.close()
+    return run.generation().text
+
+
+def test_the_first_round_has_the_whole_wave(backend: Backend) -> None:
+    asked = user("Weather?"), TOOLS
+    guessed = load(backend, None).generate(*asked)
+    ready = load(backend, RecordedSidecar([CALL]), wave="always").generate(*asked)
+    late = ChangedSidecar(RecordedSidecar([CALL]), delay=LATE)
+    engine = load(backend, late)
+    found = engine.generate(*asked)
+    assert found.text == ready.text == guessed.text == ANSWERS["Weather?"]
+    assert found.metrics.num_rounds == ready.metrics.num_rounds < guessed.metrics.num_rounds
+    first = found.metrics.rounds[0]
+    assert first.start - found.metrics.prefill_start > LATE * 0.9
+    assert first.num_committed > 8  # of a tree with the hints in it
+    late.close()
+
+
+def test_without_end_the_wait_has_one(backend: Backend) -> None:
+    engine = load(backend, Silent(), SHORT)
+    for _ in range(2):  # each request waits for itself
+        run = begun(engine)
+        assert wait(run) == pytest.approx(SHORT, abs=SHORT / 2)
+        assert not run.awaits_hints()
+        assert finish(engine, run) == ANSWERS["Weather?"]
+
+
+def test_an_error_ends_the_wait(backend: Backend) -> None:
+    sidecar = Silent()
+    engine = load(backend, sidecar)
+    run = begun(engine)
+    assert run.awaits_hints()
+    sidecar.end()
+    assert wait(run) < LONG / 2
+    assert finish(engine, run) == ANSWERS["Weather?"]
+
+
+@pytest.mark.parametrize(
+    ("status", "wave", "method"),
+    [
+        ("dead: killed", "wait", "ooo"),
+        ("loading", "wait", "ooo"),
+        ("ready", "always", "ooo"),
+        ("ready", "auto", "ooo"),  # a sidecar that was given has its own ways
+        ("ready", "never", "ooo"),
+        ("ready", "wait", "toolspec"),
+        ("ready", "wait", "ar"),
+    ],
+)
+def test_nobody_waits_for_what_does_not_come(
+    backend: Backend, status: str, wave: str, method: str
+) -> None:
+    sidecar = Silent(status)
+    engine = load(backend, sidecar, wave=wave)
+    run = begun(engine, method=method)
+    assert not run.awaits_hints()
+    assert bool(sidecar.asked) == (method == "ooo" and wave != "never")
+    assert finish(engine, run) == ANSWERS["Weather?"]
+
+
+def test_without_a_wave_an_answer_of_one_token_is_not_put_off(backend: Backend) -> None:
+    engine = load(backend, Silent(), 60.0)
+    start = time.perf_counter()
+    assert len(engine.generate(user("Weather?"), TOOLS, max_tokens=1).token_ids) == 1
+    assert len(engine.generate(user("Weather?"), []).token_ids) > 1  # no tools: nothing is asked
+    assert time.perf_counter() - start < 30.0
+
+
+def test_the_time_of_a_wait_begins_when_it_does() -> None:
+    one = HintWait([], SHORT)
+    time.sleep(2 * SHORT)
+    assert not one.is_over()
+    time.sleep(1.1 * SHORT)
+    assert one.is_over()
+
+
+def test_those_that_wait_hold_nobody_up(backend: Backend) -> None:
+    """In a server one answer ends while another one still waits for its hints."""
+    sidecar = Silent()
+    engine = load(backend, sidecar, 600.0)
+    scheduler = Scheduler(engine, Limits(), Metrics())
+
+    async def ask() -> tuple[str, str]:
+        waits = Job(engine.run(engine.request(user("Weather?"), TOOLS, max_tokens=80), "ooo"))
+        other = Job(engine.run(engine.request(user("Tell me."), TOOLS, max_tokens=80), "toolspec"))
+        for job in (waits, other):
+            scheduler.submit(job)
+        quick = [item async for item in other.items()][-1].text
+        assert not waits.run.is_over
+        assert sidecar.asked == [waits.run.request.request_id]
+        sidecar.end()
+        return [item async for item in waits.items()][-1].text, quick
+
+    assert asyncio.run(ask()) == (ANSWERS["Weather?"], ANSWERS["Tell me."])
+    scheduler.close()
+
+
+def test_who_gives_up_waiting_leaves_the_server_usable(backend: Backend) -> None:
+    sidecar = Silent()
+    engine = load(backend, sidecar, 600.0)
+    scheduler = Scheduler(engine, Limits(), Metrics())
+
+    async def ask(method: str, leave: bool) -> str:
+        job = Job(engine.run(engine.request(user("Weather?"), TOOLS), method))
+        scheduler.submit(job)
+        items = job.items()
+        if leave:
+            await anext(items)  # the first token
+            scheduler.cancel(job)
+            return ""
+        return str([item async for item in items][-1].text)
+
+    assert asyncio.run(ask("ooo", leave=True)) == ""
+    assert asyncio.run(ask("toolspec", leave=False)) == ANSWERS["Weather?"]
+    deadline = time.monotonic() + 30
+    while scheduler.num_running:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    scheduler.close()
+    engine.prefix_cache.clear()
+    assert engine.pool.num_free == engine.pool.num_pages
