@@ -89,6 +89,10 @@ def test_names_are_folders_hub_ids_or_nothing(whole: Path, tmp_path: Path) -> No
         with pytest.raises(ModelNotFound, match=r"^sidecar: expected .*: no such folder$") as e:
             model_path(name, "sidecar")
         assert repr(name) in str(e.value)
+    for name in ("ooospec/tiny-targt", "ooospec/"):
+        toys = f"ooospec/tiny-target or ooospec/tiny-sidecar, got '{name}'$"
+        with pytest.raises(ModelNotFound, match=toys):
+            model_path(name)
     with pytest.raises(ModelNotFound, match=f"got the file '{file}'"):
         model_path(str(file))
     with pytest.raises(ModelNotFound, match="no such folder"):

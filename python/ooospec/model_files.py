@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ooospec.errors import ModelNotFound
-from ooospec.shipped import shipped_folder
+from ooospec.shipped import PREFIX, SIDECAR, TARGET, shipped_folder
 
 
 def model_path(source: str, role: str = "model") -> str:
@@ -28,6 +28,10 @@ def model_path(source: str, role: str = "model") -> str:
     wanted = f"{role}: expected a folder or hub id of a model"
     if found.exists():
         raise ModelNotFound(f"{wanted}, got the file {source!r}")
+    if source.startswith(PREFIX):
+        raise ModelNotFound(
+            f"{role}: expected a model of the package, {TARGET} or {SIDECAR}, got {source!r}"
+        )
     try:
         validate_repo_id(source)
     except HFValidationError as error:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-TARGET, SIDECAR = "ooospec/tiny-target", "ooospec/tiny-sidecar"
+PREFIX = "ooospec/"  # no name of the hub: what begins so came with the package
+TARGET, SIDECAR = f"{PREFIX}tiny-target", f"{PREFIX}tiny-sidecar"
 REAL_TARGET, REAL_SIDECAR = "Qwen/Qwen2.5-Coder-1.5B-Instruct", "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 
 
