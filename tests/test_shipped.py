@@ -46,6 +46,15 @@ def test_names_are_folders_where_the_package_has_them(
     assert shipped_folder(TARGET) is None
 
 
+def test_a_toy_of_your_own_choice_downloads_nothing(
+    pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--target", SIDECAR, "--device", "cpu"]) == 2
+    captured = capsys.readouterr()
+    assert f"sidecar: {SIDECAR} (a toy of" in captured.out
+    assert "expected a tokenizer with a chat template" in captured.err
+
+
 def test_the_demo_takes_the_toys_and_a_request_of_your_own(
     pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,10 +99,9 @@ def demo(
 
     ooospec demo --target MODEL --sidecar SMALL_MODEL --svg demo.svg --trace demo.json
     """
-    toys = shipped_folder(TARGET) is not None
-    target = target or (TARGET if toys else REAL_TARGET)
+    target = target or (REAL_TARGET if shipped_folder(TARGET) is None else TARGET)
     if sidecar is None:
-        sidecar = SIDECAR if toys and target == TARGET else REAL_SIDECAR
+        sidecar = REAL_SIDECAR if shipped_folder(target) is None else SIDECAR
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
