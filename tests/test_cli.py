@@ -204,7 +204,11 @@ def test_requests_are_read_as_they_are_written(requests: Path, tmp_path: Path) -
     ("content", "sentence"),
     [
         (b"", "expected at least one request, got none"),
-        (b'{"messages": []}\n{"messages"', "line 2: expected a JSON object"),
+        (
+            b'{"messages": []}\n{"messages"',
+            r"bad\.jsonl, line 2: expected a JSON object a line, got {\"messages\" \(.*column 12\)",
+        ),
+        (b"hello", r"line 1: expected a JSON object a line, got hello \(Expecting value at"),
         (b"[1]", "line 1: expected an object with messages"),
         (b'{"messages": "hi"}', "line 1: expected an object with messages"),
         (b"\xff\xfe", "expected lines of JSON"),

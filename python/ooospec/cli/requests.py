@@ -46,7 +46,10 @@ def _parse(line: str, where: str) -> Request:
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"{where}: expected a JSON object, got {error}") from error
+        got = f"{line.strip():.60}"
+        if isinstance(error, json.JSONDecodeError):
+            got += f" ({error.msg} at column {error.colno})"
+        raise InvalidRequest(f"{where}: expected a JSON object a line, got {got}") from error
     if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
         raise InvalidRequest(f"{where}: expected an object with messages, got {line.strip():.60}")
     return request
