@@ -132,6 +132,12 @@ def test_generate_samples_the_same_for_the_same_seed(
         (["generate", "--target", "/no/model", "x"], "got '/no/model': no such folder"),
         (["generate", "--target", "M", "-s", "ftp://x", "x"], "got 'M'"),
         (["generate", "--target", "M", "x", "--wave", "maybe"], "'maybe' is not one of"),
+        # Before a model is looked for:
+        (["generate", "--target", "/no/model", "x", "--method", "warp"], "--method: expected ar, "),
+        (["generate", "--target", "/no/model", "x", "--method", "draft"], "got 'draft'"),
+        (["generate", "--target", "/no/model", "x", "--top-p", "2"], "top_p: expected"),
+        (["demo", "--target", "/no/model", "--method", "warp"], "--method: expected ar, "),
+        (["selfcheck", "--target", "/no/model", "--method", "warp"], "--method: expected ar, "),
         (["genrate"], "No such command 'genrate'"),
         (["selfcheck"], "Missing option '--target'"),
         (["doctor", "now"], "unexpected extra argument"),
@@ -166,8 +172,16 @@ def test_wrong_input_gets_a_sentence(
     assert "dtype: expected" in refusal(capsys, *asks, "--dtype", "int3")
     tools.write_text("{}")
     assert "expected a JSON list of tools" in refusal(capsys, *asks, "--tools", str(tools))
+    nowhere = ("--target", "/no/model")  # refused before it is looked for
     tools.write_text('[{"type": "function", "function": {"parameters": {}}}]')
-    assert "tools[0]: expected" in refusal(capsys, *asks, "--tools", str(tools))
+    for command in ("generate", "demo"):
+        said = refusal(capsys, command, "Hi", *nowhere, "--tools", str(tools))
+        assert f"{tools}: tools[0]: expected a function with a name" in said
+    asked = tmp_path / "requests.jsonl"
+    asked.write_text('{"messages": [], "tools": [{"name": "f"}, {"name": "f"}]}')
+    for command in ("generate", "demo", "selfcheck"):
+        said = refusal(capsys, command, *nowhere, "--requests", str(asked))
+        assert f"{asked}, line 1: tools: expected every name once" in said
 
 
 def test_a_bug_keeps_its_traceback_for_debug(

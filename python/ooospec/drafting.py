@@ -14,7 +14,7 @@ from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.draft_model import DraftModel, DraftModelSource
 from ooospec.engine import Request
 from ooospec.hints import HintArrival, HintRouter, HintWait
-from ooospec.methods import METHODS, Method
+from ooospec.methods import METHODS, Method, methods_with
 from ooospec.self_branches import SelfBranches
 from ooospec.sidecar.policy import EXPECTED_ROUNDS, Mode
 from ooospec.sources import Source
@@ -141,8 +141,8 @@ class Drafting:
 
     def methods(self) -> dict[str, Callable[[Request], RequestDrafter | None]]:
         """Returns what makes the drafter of a request, by the names of ooospec.methods."""
-        known = (one for one in METHODS.values() if self.draft_model is not None or not one.draft)
-        return {one.name: self.method(one) for one in known}
+        known = methods_with(draft_model=self.draft_model is not None)
+        return {name: self.method(one) for name, one in known.items()}
 
     def method(self, method: Method) -> Callable[[Request], RequestDrafter | None]:
         """Returns what makes the drafter of a request by `method`; see Engine.methods."""

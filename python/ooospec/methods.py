@@ -57,6 +57,11 @@ METHODS = {
 }
 
 
+def methods_with(draft_model: bool) -> dict[str, Method]:
+    """Returns the methods by name of an engine that has a draft model, or has none."""
+    return {name: method for name, method in METHODS.items() if draft_model or not method.draft}
+
+
 def method(name: str) -> Method:
     """Returns the method called `name`. Raises ValueError for one that does not exist."""
     if name not in METHODS:

@@ -102,6 +102,7 @@ def demo(
     target = target or (REAL_TARGET if shipped_folder(TARGET) is None else TARGET)
     if sidecar is None:
         sidecar = REAL_SIDECAR if shipped_folder(target) is None else SIDECAR
+    opt.check_method(method, how)
     console = Console(stderr=as_json)
     if not console.is_terminal:
         console.width = WIDTH
@@ -117,7 +118,7 @@ def demo(
     opener = opt.open_engine(target, sidecar or None, how, console, wait_for_hints=wait)
     with opener as engine, _live(console, question, runs) as show:
         beside = ("toolspec", "ar") if method == "ooo" else ("ar",)
-        for name in (opt.check_method(engine, method), *beside):
+        for name in (method, *beside):
             run, recorder = Shown(name, engine.tokens.pieces), Recorder(engine.methods[name])  # type: ignore[union-attr]
             runs.append(run)
             _answer(engine, asked, run, recorder, show, max_tokens)

@@ -60,9 +60,11 @@ def generate(
 
     ooospec generate --requests requests.jsonl --target MODEL --sidecar SMALL_MODEL --json
     """
+    from ooospec.sampling import SamplingParams
+
     console = Console(stderr=True)
     asked = gather(text, requests, tools, system=system, limit=limit)
-    sampling = {
+    sampling: dict[str, Any] = {
         "max_tokens": max_tokens,
         "min_tokens": min_tokens,
         "temperature": temperature,
@@ -71,9 +73,11 @@ def generate(
         "seed": seed,
         "stop": tuple(stop or ()),
     }
+    opt.check_method(method, how)
+    SamplingParams(**sampling)  # refused now, not once the models are there
     traced: list[TracedRequest] = []
     with opt.open_engine(target, sidecar, how, console) as engine:
-        make = engine.methods[opt.check_method(engine, method)]
+        make = engine.methods[method]
         for request in asked:
             recorder = Recorder(make)
             start = time.perf_counter()

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from ooospec.errors import InvalidRequest
 from ooospec.files import check_place
-from ooospec.methods import METHODS
+from ooospec.methods import METHODS, methods_with
 from ooospec.model_files import cached_folder, located, model_path
 from ooospec.shipped import REAL_SIDECAR, REAL_TARGET, about, shipped_folder
 from ooospec.sidecar.sockets import is_address
@@ -283,11 +283,11 @@ def open_engine(
         engine.close()
 
 
-def check_method(engine: Engine, method: str) -> str:
-    """Returns `method`. Raises InvalidRequest for one that the engine does not have."""
-    if method not in engine.methods:
-        raise InvalidRequest(f"--method: expected {', '.join(engine.methods)}, got {method!r}")
-    return method
+def check_method(method: str, how: EngineOptions) -> None:
+    """Raises InvalidRequest for a method that the engine of these options will not have."""
+    known = methods_with(draft_model=how.draft_model is not None)
+    if method not in known:
+        raise InvalidRequest(f"--method: expected {', '.join(known)}, got {method!r}")
 
 
 def announce(role: str, model: str, console: Console) -> None:

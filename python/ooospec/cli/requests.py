@@ -71,7 +71,18 @@ def read_tools(path: Path) -> list[dict[str, Any]]:
         raise InvalidRequest(f"{path}: expected a JSON list of tools, got {error}") from error
     if not isinstance(tools, list):
         raise InvalidRequest(f"{path}: expected a JSON list of tools, got {type(tools).__name__}")
+    _check_tools(tools, str(path))
     return tools
+
+
+def _check_tools(tools: Any, where: str) -> None:
+    """Raises InvalidRequest for tools that an engine would refuse."""
+    from ooospec.formats import check_tools, tools_as_json
+
+    try:
+        check_tools(tools_as_json(tools))
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error}") from error
 
 
 def gather(
@@ -91,6 +102,8 @@ def gather(
         raise InvalidRequest(f"expected a request as text or a file with --requests, got {got}")
     if requests is not None:
         found = read_requests(requests, limit)
+        for request in found:
+            _check_tools(request.get("tools"), f"{requests}, {request['id']}")
     else:
         content = sys.stdin.read() if text == "-" else text
         found = [{"id": "request", "messages": [{"role": "user", "content": content}]}]

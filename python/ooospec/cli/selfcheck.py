@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import ooospec.cli.options as opt
-from ooospec.cli.requests import read_requests
+from ooospec.cli.requests import gather
 from ooospec.cli.samples import SAMPLES
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ def selfcheck(
     from ooospec.selfcheck import selfcheck as check
 
     console = Console(stderr=True)
-    asked = SAMPLES[:limit] if requests is None else read_requests(requests, limit)
+    for name in method or ():
+        opt.check_method(name, how)
+    asked = SAMPLES[:limit] if requests is None else gather(None, requests, None, limit=limit)
     with opt.open_engine(target, sidecar, how, console) as engine:
-        methods = [opt.check_method(engine, name) for name in method or engine.methods]
+        methods = method or list(engine.methods)
         passes: dict[str, dict[str, Any]] = {"greedy": {}}
         if temperature > 0:
             passes["sampled"] = {"temperature": temperature, "seed": seed}

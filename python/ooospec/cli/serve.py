@@ -75,10 +75,10 @@ def serve(
         max_running=max_running,
     )
     keys = _read_keys(api_keys)
+    opt.check_method(method, how)
     address = take_address(host, port)
     name = model_name or (Path(target).name if Path(target).is_dir() else target)
     with opt.open_engine(target, sidecar, how, console) as engine:
-        opt.check_method(engine, method)
         app = make_app(engine, model=name, limits=limits, keys=keys, method=method)
         console.print(f"serving {name} at http://{host}:{port}/v1", highlight=False, markup=False)
         serve_at(address, app)

@@ -46,6 +46,7 @@ def trace(
     from ooospec.train.teacher import trace as trace_requests
 
     console = Console(stderr=True)
+    opt.check_method(method, how)
     found = [request for path in requests for request in read_requests(path, limit)]
     ids = Counter(str(request["id"]) for request in found)
     if len(ids) < len(found):
@@ -59,7 +60,6 @@ def trace(
         opt.open_engine(target, sidecar, how, console) as engine,
         Progress(*columns, TimeRemainingColumn(), console=console) as bar,
     ):
-        opt.check_method(engine, method)
         task = bar.add_task("trace", total=len(found), completed=num_done)
         for failure in trace_requests(engine, found, files, method=method, max_tokens=max_tokens):
             bar.advance(task)
