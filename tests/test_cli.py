@@ -302,8 +302,10 @@ def test_selfcheck_finds_a_method_that_differs(
     monkeypatch.setattr(Rows, "check", blind)
     args = ["selfcheck", "--target", model, "--requests", str(requests), "--limit", "1"]
     assert run([*args, "--max-tokens", "24", "--temperature", "0"]) == 1
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert (out + err).count("float32 on cpu") == 1
     assert "replay: a: token" in out
+    assert "level: not exact" in out
     assert "logit gap" in out
     assert out.rstrip().endswith("equal to ar: NO")
 

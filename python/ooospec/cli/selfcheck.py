@@ -91,6 +91,7 @@ def selfcheck(
             _print(Console(), engine, reports)
             if found_bits is not None:
                 _print_bits(found_bits)
+            print(f"level: {engine.backend.level}")
             print(f"equal to ar: {'yes' if equal else 'NO'}")
     raise typer.Exit(0 if equal else 1)
 
@@ -121,8 +122,6 @@ def _print_bits(report: BitsReport) -> None:
 
 
 def _print(console: Console, engine: Any, reports: dict[str, list[MethodReport]]) -> None:
-    backend = engine.backend
-    console.print(f"{backend.description}; level: {backend.level}", highlight=False)
     for name, found in reports.items():
         table = Table("method", title=name, title_justify="left")
         for heading in ("tokens", "rounds", "a round", "accepted", "rejected", "seconds", "equal"):
