@@ -17,6 +17,14 @@ LOOP: dict[str, Any] = {}
 LOOP["properties"] = {"f": LOOP}
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Returns a function of lists and objects that nest so deep."""
+    parameters: dict[str, Any] = {"type": "object"}
+    for _ in range(depth - 2):
+        parameters = {"items": parameters}
+    return {"name": "f", "parameters": parameters}
+
+
 def get_weather(city: str, days: int = 1) -> str:
     """
     Get the weather of a city.
@@ -160,12 +168,20 @@ def test_bad_tools_are_named(tools: Any, message: str) -> None:
         ({"name": "f", "parameters": {"x": {1}}}, "tools: Object of type set"),
         ({"name": "f", "parameters": {"x": math.nan}}, "tools: JSON: expected a value"),
         ({"name": "f", "parameters": LOOP}, "tools: "),
+        (nested(63), "tools: expected at most 64 nested lists and objects, got 65"),
+        (nested(400), "tools: expected at most 64 nested lists and objects, got 402"),
     ],
 )
 def test_tools_that_are_no_json_are_named(function: Any, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         check_tools([{"type": "function", "function": function}])
     check_tools(None)
+
+
+def test_the_deepest_tools_are_still_rendered() -> None:
+    tools = [{"type": "function", "function": nested(62)}]
+    check_tools(tools)
+    assert '"items"' in render(tiny_tokenizer(), [{"role": "user", "content": "Hi"}], tools)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ooospec.formats import nesting
 from ooospec.serve.choice import WithoutMarkers
 from ooospec.serve.limits import Limits
-from ooospec.serve.request import nesting
 from tiny_server import (
     CALL,
     STOP,

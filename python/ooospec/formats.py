@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from functools import lru_cache
@@ -15,6 +16,10 @@ from ooospec.errors import InvalidRequest
 
 Message = dict[str, Any]
 Tool = dict[str, Any]
+
+MAX_DEPTH = 64  # of lists and objects in tools; templates write them by recursion
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # never looks at a byte twice
+_BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def render(tokenizer: Any, messages: Seq[Message], tools: Seq[Tool] | None) -> str:
@@ -166,7 +171,21 @@ def tool_set(tools: Seq[Tool]) -> _C.ToolSet:
 
 @lru_cache(maxsize=256)
 def _parse_tools(tools_json: str) -> _C.ToolSet:
+    depth = nesting(tools_json.encode())
+    if depth > MAX_DEPTH:
+        raise ValueError(
+            f"tools: expected at most {MAX_DEPTH} nested lists and objects, got {depth}"
+        )
     return _C.ToolSet(tools_json)
+
+
+def nesting(body: bytes) -> int:
+    """Returns how deep lists and objects nest in a JSON text."""
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", body)):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def check_tools(tools: Seq[Tool] | None) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from ooospec.formats import nesting
 from ooospec.serve.errors import ApiError
 from ooospec.serve.limits import MAX_STOP_CHARACTERS, MAX_STOPS, Limits
 
@@ -38,8 +38,6 @@ NOTHING_ASKED: dict[str, tuple[Any, ...]] = {
 # Names of whoever asks: nothing follows from them.
 LABELS = ("user", "safety_identifier", "prompt_cache_key")
 ROLES = ("system", "developer", "user", "assistant", "tool")
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)  # never looks at a byte twice
-_BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def _as_whole(value: Any) -> Any:
@@ -162,15 +160,6 @@ def parse_request(body: bytes, limits: Limits) -> ChatRequest:
         message = f"stream_options: expected stream to be true, got {str(asked.stream).lower()}"
         raise ApiError(400, message, param="stream_options")
     return asked
-
-
-def nesting(body: bytes) -> int:
-    """Returns how deep lists and objects nest in a JSON text."""
-    depth = deepest = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", body)):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _invalid(error: ValidationError) -> ApiError:
