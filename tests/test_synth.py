@@ -322,6 +322,11 @@ def test_the_command_prints_rows_and_refuses_what_it_does_not_know(
     assert [json.loads(line) for line in printed] == list(generate(3, held_out=True))
     assert run(("requests", "synth", "--families", "one,two")) == 2
     assert "got 'two'" in capsys.readouterr().err
+    for none in (",", ""):
+        assert run(("requests", "synth", "--families", none)) == 2
+        said = capsys.readouterr().err
+        assert "--families: expected some of one, choice, " in said
+        assert f"got {none!r}" in said
     assert run(("requests", "synth", "--out", str(tmp_path))) == 2
     assert "is a directory" in capsys.readouterr().err
     with pytest.raises(InvalidRequest, match="count: expected at least 0, got -1"):

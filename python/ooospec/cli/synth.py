@@ -16,6 +16,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 import ooospec.cli.options as opt
+from ooospec.errors import InvalidRequest
 from ooospec.files import whole_file
 
 requests = typer.Typer(
@@ -68,9 +69,13 @@ def synth(
 
     ooospec requests synth --count 500 --held-out --families needed,given --out test.jsonl
     """
+    from ooospec.synth.families import FAMILIES
     from ooospec.synth.generate import generate
 
     names = [name.strip() for name in (families or "").split(",") if name.strip()]
+    if families is not None and not names:
+        known = ", ".join(FAMILIES)
+        raise InvalidRequest(f"--families: expected some of {known}, got {families!r}")
     found: Counter[str] = Counter()
     with writer(out) as file:
         for row in generate(count, seed=seed, families=names, held_out=held_out, strange=strange):
