@@ -176,6 +176,10 @@ def test_a_model_that_gives_no_numbers_is_reported(bad: float) -> None:
         ({"temperature": "hot"}, "temperature: expected a number from 0 on, got 'hot'"),
         ({"top_p": None}, "top_p: expected a number above 0 and up to 1, got None"),
         ({"top_k": 2.5}, r"top_k: expected 0 \(off\) to 2147483647, got 2.5"),
+        (
+            {"min_tokens": 9, "max_tokens": 8},
+            r"min_tokens: expected at most max_tokens \(8\), got 9",
+        ),
         ({"min_tokens": 1.5}, "min_tokens: expected 0 to 2147483647, got 1.5"),
         ({"max_tokens": 1.5}, "max_tokens: expected an integer from 1 on, got 1.5"),
         ({"choice": 1.5}, "choice: expected an integer from 0 on, got 1.5"),
@@ -193,6 +197,11 @@ def test_integers_may_be_those_of_numpy() -> None:
         return Chooser(params, 50, []).choose(torch.zeros(50), 0)
 
     assert drawn(np.int64) == drawn(int)
+
+
+def test_an_answer_may_have_one_length_alone() -> None:
+    assert SamplingParams(min_tokens=8, max_tokens=8).max_tokens == 8
+    assert SamplingParams(min_tokens=8).max_tokens is None
 
 
 def test_stop_may_be_one_string() -> None:

@@ -247,6 +247,12 @@ def test_what_is_not_supported_is_refused_by_name(served: Serving, name: str, va
     assert name in refused.value.body["message"]  # type: ignore[index]
 
 
+def test_an_answer_that_may_have_no_length_is_refused(served: Serving) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"at most max_tokens \(4\), got 5") as refused:
+        served.ask("Tell me.", max_tokens=4, extra_body={"min_tokens": 5})
+    assert refused.value.param == "min_tokens"
+
+
 def test_other_models_paths_and_bodies(served: Serving) -> None:
     with pytest.raises(openai.NotFoundError, match="model: expected 'tiny', got 'other'"):
         served.ask("Tell me.", model="other")

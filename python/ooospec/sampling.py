@@ -38,9 +38,9 @@ class SamplingParams:
     temperature: 0 is greedy. top_k: keep the k likeliest, 0 keeps all. top_p: then keep the
     likeliest that reach this probability together, 1 keeps all. seed, choice: key of the noise;
     None: a seed of the request's own. min_tokens: no end of sequence or stop string before so many
-    tokens. max_tokens: most tokens of the answer; None: 1024, or fewer where context and cache
-    leave less. stop: strings that end the answer, not part of it. ignore_eos: go on after an end of
-    sequence.
+    tokens, at most max_tokens. max_tokens: most tokens of the answer; None: 1024, or fewer where
+    context and cache leave less. stop: strings that end the answer, not part of it. ignore_eos: go
+    on after an end of sequence.
 
     Raises InvalidRequest, naming the field, for values out of range.
     """
@@ -78,6 +78,8 @@ class SamplingParams:
         )
         enough = self.max_tokens is None or _is_count(self.max_tokens, 1)
         _require("max_tokens", self.max_tokens, enough, "an integer from 1 on")
+        room = self.max_tokens is None or self.min_tokens <= self.max_tokens
+        _require("min_tokens", self.min_tokens, room, f"at most max_tokens ({self.max_tokens})")
         seeded = self.seed is None or _is_count(self.seed, -math.inf)
         _require("seed", self.seed, seeded, "an integer")
 
