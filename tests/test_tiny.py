@@ -260,6 +260,13 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
         assert found["more.jsonl"]["shares"]["all"]["right"]["asked"] == 2
 
 
+def test_a_shipped_target_is_evaluated_by_its_name(tmp_path: Path) -> None:
+    out = tmp_path / "evaluation.json"
+    args = ["evaluate", "ooospec/tiny-target", "--out", str(out), "--held-out", "1"]
+    assert CliRunner().invoke(app, [*args, "--device", "cpu"]).exit_code == 0
+    assert json.loads(out.read_text())["held-out"]["shares"]["all"]["right"]["asked"] == 1
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -267,7 +274,7 @@ def test_the_command_writes_a_model_that_loads_and_its_numbers(
         (["train", "target", "--nope"], "No such option: --nope"),
         (["train", "target", "--steps", "0"], "--steps"),
         (["train", "target", "--processes", "0"], "--processes"),
-        (["evaluate", "nowhere"], "'nowhere' does not exist"),
+        (["evaluate", "nowhere"], "expected a folder or ooospec/tiny-target, got 'nowhere'"),
     ],
 )
 def test_wrong_options_are_one_sentence(

@@ -15,6 +15,8 @@ import typer
 
 from ooospec.cli.main import run
 from ooospec.cli.requests import read_requests
+from ooospec.errors import InvalidRequest
+from ooospec.shipped import TARGET, shipped_folder
 from ooospec.tiny.build import Builder, evaluate_target, held_out_requests
 from ooospec.tiny.examples import Recipe, Request
 from ooospec.tiny.training import Settings
@@ -88,9 +90,19 @@ def train(
     _say(f"{out}: {numbers['seconds']:.0f} s; {json.dumps(numbers['dev'])}")
 
 
+def _target_folder(name: Path) -> Path:
+    """Returns the folder of a target. Raises InvalidRequest where there is none."""
+    folder = shipped_folder(str(name)) or name
+    if not folder.is_dir():
+        raise InvalidRequest(f"target: expected a folder or {TARGET}, got '{name}'")
+    return folder
+
+
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="Of a target.", exists=True)],
+    target: Annotated[
+        Path, typer.Argument(help=f"Folder of one, or {TARGET}.", callback=_target_folder)
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the numbers.")],
     requests: Files = None,
     held_out: Annotated[
@@ -108,7 +120,7 @@ def evaluate(
         found = read_requests(path)
         number = min(limit or len(found), len(found))
         sets[path.name] = [found[i * len(found) // number] for i in range(number)]
-    numbers = evaluate_target(folder, sets, device=device, rows=rows)
+    numbers = evaluate_target(target, sets, device=device, rows=rows)
     out.write_text(json.dumps(numbers, ensure_ascii=False, indent=1) + "\n")
     for name, one in numbers.items():
         _say(f"{name}: {json.dumps(one['shares']['all'])}")
