@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,6 +48,18 @@ def test_commands_have_the_options_they_are_shown_with(capsys: pytest.CaptureFix
         known = capsys.readouterr().out
         for option in re.findall(r" (--[a-z-]+)", line):
             assert option in known, line
+
+
+def test_the_shown_tools_make_the_shown_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tools,) = blocks("json")
+    (tmp_path / "tools.json").write_text(tools)
+    monkeypatch.chdir(tmp_path)
+    (shown,) = (block for block in blocks("") if "<tool_call>" in block)
+    command, _, answer = shown.partition("\n")
+    assert run([*shlex.split(command.removeprefix("$ ooospec ")), "--device", "cpu"]) == 0
+    assert capsys.readouterr().out == answer
 
 
 def test_make_targets_exist() -> None:
