@@ -46,6 +46,23 @@ def test_names_are_folders_where_the_package_has_them(
     assert shipped_folder(TARGET) is None
 
 
+@pytest.mark.parametrize(
+    ("is_toy", "told", "expected"), [(True, None, [1]), (True, "2", []), (False, None, [])]
+)
+def test_toys_leave_the_other_cores_alone(
+    is_toy: bool, told: str | None, expected: list[int], pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if told is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", told)
+    num_threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", num_threads.append)
+    sidecar = SIDECAR if is_toy else str(pair / "tiny-sidecar")
+    options = ["--target", TARGET, "--sidecar", sidecar, "--device", "cpu"]
+    assert run(["generate", "Hi", *options, "--max-tokens", "1"]) == 0
+    assert num_threads == expected
+
+
 def test_a_toy_of_your_own_choice_downloads_nothing(
     pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
