@@ -171,10 +171,10 @@ def bench_growth(bench: Bench) -> None:
         longer["messages"] = [{"role": "user", "content": text}, *longer["messages"]]
         bench.run(f"context of {num_tokens}", rows=[longer])
     spare = [tool for other in bench.rows for tool in other["tools"]]
+    called = [call["name"] for call in row["calls"]]
+    tools = sorted(row["tools"], key=lambda tool: tool["function"]["name"] not in called)
     for count in () if bench.args.smoke else TOOLS:
-        bench.run(
-            f"{count} tools", rows=[{**row, "tools": with_others(row["tools"], spare, count)}]
-        )
+        bench.run(f"{count} tools", rows=[{**row, "tools": with_others(tools, spare, count)}])
     for count in () if bench.args.smoke else EARLIER:
         bench.run(f"{count} earlier calls", rows=[row], num_earlier=count)
 

@@ -79,6 +79,8 @@ def test_files_that_are_named_exist(page: str) -> None:
         assert (ROOT / name).exists(), name
 
 
+FILES = ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs")
+
 # What the README says, and the committed row and format that it comes from.
 BESIDE = "8B target, 0.6B sidecar, 20 slots, 10 steps"
 ATTENTION = [  # tokens cached; of ooospec, SDPA, FlashInfer
@@ -93,9 +95,7 @@ SPAN = [
         "toolspec without span": ("from {:.1f}, 7.3", "9.4, {:.1f} and 5.9", "and {:.1f} tokens a"),
         "toolspec": ("to {:.1f}, 9.5", "12.1, {:.1f} and 10.6", "9.5 and {:.1f}, by replay"),
     }.items()
-    for file, said in zip(
-        ("eval_apibank", "eval_toolalpaca", "eval_bfcl_javajs"), sayings, strict=True
-    )
+    for file, said in zip(FILES, sayings, strict=True)
 ]
 IN_MS = ("wave p50", "first hint p50", "chosen values p50")  # their rows are in us
 BRANCHED = "round, 40 rows and 4 branches of 6, 1024 cached"
@@ -136,6 +136,13 @@ NUMBERS = [
     ("colocation", f"{BESIDE}: wave beside the target, from arrival", "wave p50", "{:.1f} ms: k"),
     ("colocation", f"{BESIDE}: target during the wave", "round ratio", "then {:.2f} x as long"),
     ("colocation", f"{BESIDE}: target beside the wave", "first token ratio", "token {:.2f} x."),
+    ("ablations", "64 tools, ooo", "rate", "takes the same rounds, {:.1f} tokens each;"),
+    ("ablations", "4 tools, ooo", "rate", "takes the same rounds, {:.1f} tokens each;"),
+    ("ablations", "1 earlier calls, ooo", "rate", "takes the same rounds, {:.1f} tokens each;"),
+    ("ablations", "10000 earlier calls, ooo", "rate", "takes the same rounds, {:.1f} tokens each;"),
+    ("ablations", "context of 1024, ooo", "in total", "gain ({:.1f} x at 1k"),
+    ("ablations", "context of 32768, ooo", "in total", "1k, {:.1f} x at 32k)"),
+    ("ablations", "context of 32768, ooo", "rate", "takes the same rounds, {:.1f} tokens each;"),
     ("gap", "all", "p50", "waits {:.0f} us"),
     ("gap", "all", "p99", "{:.0f} us at the 99th percentile. Rows"),
     ("host", "propose + commit, without the tokenizer", "p50", "takes {:.1f} us"),
@@ -225,6 +232,25 @@ def test_it_says_what_a_wave_on_the_same_gpu_costs() -> None:
     assert f"but each takes {over_toolspec('self', per_round):.2f} x as long" in text
 
 
+def test_it_says_in_which_cells_the_sidecar_is_ahead() -> None:
+    with (ROOT / "bench" / "results" / "cells_paper.csv").open(newline="") as file:
+        rows = {(row["case"], row["metric"]): float(row["value"]) for row in csv.DictReader(file)}
+
+    def ahead(shape: str, metric: str) -> int:
+        cells = [f"{shape}, {file}, {{}}, cold prefix" for file in FILES]
+        return sum(
+            rows[cell.format("ooo"), metric] > rows[cell.format("toolspec"), metric]
+            for cell in cells
+        )
+
+    text = " ".join(README.split())
+    assert "decoding, `ooo` is ahead of `toolspec` in all files; from arrival it is so at" in text
+    assert "at 14B and 32B, and at 8B in two of three." in text
+    shapes = ("Qwen3-14B", "Qwen3-32B", "Qwen3-8B")
+    assert [ahead(shape, "decoding") for shape in shapes] == [3, 3, 3]
+    assert [ahead(shape, "in total") for shape in shapes] == [3, 3, 2]
+
+
 def test_it_says_what_auto_and_another_target_make_of_the_adapter() -> None:
     def rows(name: str) -> dict[str, dict[str, str]]:
         with (ROOT / "bench" / "results" / f"{name}.csv").open(newline="") as file:
@@ -236,6 +262,21 @@ def test_it_says_what_auto_and_another_target_make_of_the_adapter() -> None:
     number = auto["ooo, R"]["num_requests"]
     said = f"on {number} of these requests `ooo` was then {times[0]:.2f} x as fast from arrival, "
     assert f"{said}`toolspec` {times[1]:.2f} x" in text
+    waits, own = rows("wave_wait")["ooo, R"], rows("target_specific")
+    said = f"round: {float(waits['call_rate']):.1f} tokens a round of the call, "
+    with (ROOT / "bench" / "results" / "wave_wait.csv").open(newline="") as file:
+        one = next(
+            row
+            for row in csv.DictReader(file)
+            if (row["file"], row["method"]) == (FILES[0], "ooo, R")
+        )
+    assert (
+        f"{said}{float(one['call_rate']):.1f} on API-Bank, at {float(waits['total']):.1f} x" in text
+    )
+    rates = [float(own[name]["call_rate"]) for name in ("ooo, T", "ooo, R")]
+    number = own["ar"]["num_requests"]
+    said = f"makes {rates[0]:.1f} on {number} requests where ours makes {rates[1]:.1f}"
+    assert said in text
     rates = [
         float(other[name]["call_rate"]) for name in ("ooo, R", "toolspec", "ooo, perfect hints")
     ]
