@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,35 @@ def test_rounds_correct_what_was_measured() -> None:
         costs.observe(16, 860.0)
     now = costs.measured()
     assert now[4] / now[0] == pytest.approx(860 / 150, rel=0.1)
+
+
+def test_a_single_row_that_was_measured_wrong_is_soon_judged_right() -> None:
+    """All others are judged by it: what else used the memory while it was measured slowed it alone,
+    and rounds of more rows are few where drafts fail.
+    """
+    costs = RoundCosts([1.3 * TRUE_US[0], *TRUE_US[1:]])
+    for size in (0, 0, 0, 0, 0, 3, 0, 0, 0, 3):
+        costs.observe(COST_ROWS[size], TRUE_US[size])
+    now = costs.measured()
+    assert now[3] / now[0] == pytest.approx(TRUE_US[3] / TRUE_US[0], rel=0.08)
+
+
+def test_a_drafter_under_way_hears_of_new_costs() -> None:
+    engine = ooospec.load(
+        load_backend(tiny_model("qwen2"), tokenizer=tiny_tokenizer()),
+        cost_model=RoundCosts(TRUE_US),
+    )
+    run = engine.run(engine.request([{"role": "user", "content": "Hi"}], max_tokens=8), "toolspec")
+    run.admit()
+    run.begin()
+    run.start()
+    drafter: Any = run._drafter
+    before = list(drafter.drafter.costs_us)
+    while not run.is_over:
+        engine.step([run])
+    assert drafter.drafter.costs_us != before
+    run.close()
+    engine.close()
 
 
 def test_a_slow_spell_leaves_the_ratios_alone() -> None:

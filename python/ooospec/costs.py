@@ -16,6 +16,9 @@ COST_ROWS = (1, 2, 4, 8, 16, 32, 64)  # sizes of a round whose time is measured
 MAX_REPEATS = 3
 SCALE_STEP = 0.2  # of a round's deviation goes to all sizes: the machine is busy, the context long
 OWN_STEP = 0.05  # and this to its own
+# And this to how a single row compares with more, where one round was of one kind and the next of
+# the other: what else uses the memory slows single rows alone, and can be over soon.
+RATIO_STEP = 0.5
 MOST = 2.0  # a round that took longer by more counts as this: somebody else ran
 
 
@@ -32,6 +35,7 @@ class RoundCosts:
                 f"costs: expected {len(COST_ROWS)} times above 0, got {list(measured_us)}"
             )
         self._us = list(measured_us)
+        self._was_single: bool | None = None  # the last round that was counted
         self._lock = threading.Lock()
 
     def observe(self, num_rows: int, us: float) -> None:
@@ -41,6 +45,10 @@ class RoundCosts:
             off = min(MOST, max(1 / MOST, us / self._us[own]))
             for size in range(len(self._us)):
                 self._us[size] *= off ** (SCALE_STEP + (OWN_STEP if size == own else 0.0))
+            is_single = own == 0
+            if self._was_single is not None and is_single != self._was_single:
+                self._us[0] *= off ** (RATIO_STEP if is_single else -RATIO_STEP)
+            self._was_single = is_single
 
     def measured(self) -> list[float]:
         """Returns float[len(COST_ROWS)], the present estimates."""
@@ -54,7 +62,7 @@ class RoundCosts:
         least = self.measured()
         for size in range(len(least) - 2, -1, -1):
             least[size] = min(least[size], least[size + 1])
-        return [least[_size_of(num_rows)] for num_rows in range(1, MAX_NODES + 1)]
+        return [least[size] for size in SIZES]
 
 
 class RoundClock:
@@ -83,14 +91,15 @@ class RoundClock:
             self._timed.append((sum(self._num_rows.values()), us))
             self._num_rows.clear()
 
-    def settle(self) -> None:
-        """Lets the costs know of the rounds that are over. Apart from committed(), so that the next
-        launch does not wait for it.
+    def settle(self) -> bool:
+        """Lets the costs know of the rounds that are over; returns whether there were any. Apart
+        from committed(), so that the next launch does not wait for it.
         """
         timed, self._timed = self._timed, []
         for num_rows, us in timed:
             if num_rows <= MAX_NODES:
                 self.costs.observe(num_rows, us)
+        return bool(timed)
 
     def closed(self, request_id: int) -> None:
         """Hears that a request is over, whatever became of its last round."""
@@ -121,3 +130,6 @@ def _doubtful(us: Sequence[float]) -> list[int]:
 
 def _size_of(num_rows: int) -> int:
     return next(i for i, rows in enumerate(COST_ROWS) if rows >= num_rows)
+
+
+SIZES = [_size_of(num_rows) for num_rows in range(1, MAX_NODES + 1)]  # of rounds by their rows

@@ -182,6 +182,11 @@ class Drafter:
             core.set_costs(list(self.costs_us))
         return core
 
+    def set_costs(self, costs_us: Sequence[float]) -> None:
+        """Replaces `costs_us` for the trees to come. Cost: some microseconds."""
+        self.costs_us = costs_us
+        self.core.set_costs(costs_us)
+
     def offer_hint(self, record: _C.HintRecord) -> bool:
         """Takes up a record of the hint ring. Returns False for one that says nothing usable."""
         used: bool = self.core.offer_hint(

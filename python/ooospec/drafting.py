@@ -65,8 +65,8 @@ class RequestDrafter:
         """See Drafter.prepare; with the hints that have arrived."""
         if self.router is not None:
             self.router.poll()
-        if self.clock is not None:
-            self.clock.settle()
+        if self.clock is not None and self.clock.settle():
+            self.drafter.set_costs(self.clock.costs.curve())
         self.drafter.prepare()
 
     def awaits_hints(self) -> bool:
