@@ -25,6 +25,7 @@ CACHE_TOKENS = 16384  # five answers side by side
 CLOCKS = ("wall", "cpu")
 WORDS_TOKENS = 48  # at most, of answers without a call
 HINTED = ("perfect hints", "all hints wrong", "sidecar dead", "live sidecar, wave=auto")
+CASES = (*HINTED, "no tools", "prose")
 QUESTIONS = (
     "how bread is baked",
     "why the sky is blue",
@@ -59,6 +60,8 @@ class Subjects:
         tokenizer = AutoTokenizer.from_pretrained(args.target)
         self.backend = load_backend(copy.deepcopy(self.model, shared), tokenizer=tokenizer)
         self.max_tokens = args.max_tokens
+        self.wanted = args.cases or CASES
+        self.beside_plain = () if args.cases else ("HF",)
         self.costs = measure_costs(self.backend)
         self.costs_us = tuple(self.costs.measured())
         self.sidecars = {name: RecordedSidecar() for name in HINTED[:2]}
@@ -133,7 +136,8 @@ class Pair:
 class Gains:
     """What one request gained. Clocks: see CLOCKS.
 
-    plain: by clock, the time of a token of `ar` over Hugging Face's. decoding, total: by case and
+    plain: by clock, the time of a token of `ar` over Hugging Face's; empty where that did not run.
+    decoding, total: by case and
     clock, the time of `ar` over the case's. num_waves: of the live sidecar that came to their end.
     costs_us: of rounds of COST_ROWS rows, measured when its run began.
     """
@@ -152,12 +156,16 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
     """
     num_waves = subjects.num_waves
     most = subjects.max_tokens
-    first = run_lanes({"HF": subjects.hugging_face(row), "ar": subjects.steps(row, "ar", most)})
-    plain = first["ar"]
-    if first["HF"].answer != plain.answer.token_ids:
-        raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
-    ratios = {clock: plain.decode(clock) / first["HF"].decode(clock) for clock in CLOCKS}
-    print(f"{row['id']}: ar / Hugging Face {ratios['wall']:.3f} (cpu {ratios['cpu']:.3f})")
+    lanes = {"ar": subjects.steps(row, "ar", most)}
+    lanes |= {name: subjects.hugging_face(row) for name in subjects.beside_plain}
+    first = run_lanes(lanes)
+    plain = first.pop("ar")
+    ratios = {}
+    for theirs in first.values():
+        if theirs.answer != plain.answer.token_ids:
+            raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
+        ratios = {clock: plain.decode(clock) / theirs.decode(clock) for clock in CLOCKS}
+        print(f"{row['id']}: ar / Hugging Face {ratios['wall']:.3f} (cpu {ratios['cpu']:.3f})")
     usage = plain.answer.usage
     num_new = usage.prompt_tokens - usage.cached_tokens
     prefill = {clock: plain.prefill(clock) / num_new for clock in CLOCKS}
@@ -169,16 +177,19 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
     }
     pairs = {}
     words = min(most, WORDS_TOKENS)
-    for cases, limit in ((HINTED, most), (("no tools",), words), (("prose",), words)):
+    for together, limit in ((HINTED, most), (("no tools",), words), (("prose",), words)):
+        cases = [case for case in together if case in subjects.wanted]
+        if not cases:
+            continue
         what = asked[cases[0]]
-        lanes = run_lanes({case: subjects.steps(what, case, limit) for case in ("ar", *cases)})
-        pairs |= {case: Pair(lanes["ar"], lanes[case], prefill) for case in cases}
+        ran = run_lanes({case: subjects.steps(what, case, limit) for case in ("ar", *cases)})
+        pairs |= {case: Pair(ran["ar"], ran[case], prefill) for case in cases}
     for case, pair in pairs.items():
         if pair.plain.answer.token_ids != pair.own.answer.token_ids:
             raise SystemExit(f"{row['id']}: {case}: ooo differs from ar")
         print_pair(case, pair)
     if not plain.answer.tool_calls:
-        del pairs["perfect hints"]
+        pairs.pop("perfect hints", None)
     return Gains(
         row["id"],
         ratios,
@@ -196,7 +207,7 @@ def time_all(args: Any, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[
     """Returns the gains of all requests; those that lie in the folder `--work` are not run."""
     kept = None
     if args.work is not None:
-        of_gains = ("target", "sidecar", "max_tokens", "device", "dtype")
+        of_gains = ("target", "sidecar", "max_tokens", "device", "dtype", "cases")
         kept = Kept(args.work, {name: getattr(args, name) for name in of_gains}, Gains)
     known = {} if kept is None else dict(kept.results)
     missing = [(i, row) for i, (_, row) in enumerate(requests) if row["id"] not in known]
@@ -221,12 +232,13 @@ def bench_time(args: Any, report: Report, requests: Sequence[tuple[str, dict[str
     for i, rows in enumerate(COST_ROWS):
         cost_us = statistics.median(one.costs_us[i] for one in every)
         report.add("cost", f"{rows} rows", cost_us / 1000, "ms")
-    waves = sum(one.num_waves for one in every)
-    report.add("live sidecar, wave=auto", "waves", waves, "waves")
+    if HINTED[-1] in (args.cases or CASES):
+        report.add(HINTED[-1], "waves", sum(one.num_waves for one in every), "waves")
     cases = list(dict.fromkeys(case for one in every for case in one.decoding))
     for clock in CLOCKS:
-        median = statistics.median(one.plain[clock] for one in every)
-        report.add(f"ar, time a token, {clock}", "p50", median, "x Hugging Face")
+        if every[0].plain:
+            median = statistics.median(one.plain[clock] for one in every)
+            report.add(f"ar, time a token, {clock}", "p50", median, "x Hugging Face")
         for case in cases:
             some = [one for one in every if case in one.decoding]
             decoding = statistics.median(one.decoding[case][clock] for one in some)

@@ -20,7 +20,7 @@ import torch
 
 from _harness import Report, parse_args
 from _methods_rounds import bench_rounds
-from _methods_time import bench_time
+from _methods_time import CASES, bench_time
 from _requests import FILES, read_requests, spread
 from _taught import teach
 from ooospec.tiny.untrained import untrained_pair
@@ -55,6 +55,9 @@ def main() -> None:
     parser.add_argument(
         "--work", type=Path, help="folder of what was measured; a run goes on from there"
     )
+    parser.add_argument(
+        "--cases", nargs="+", choices=CASES, help="of time: these alone, without Hugging Face"
+    )
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
@@ -63,6 +66,8 @@ def main() -> None:
         parser.error("--target, --sidecar: expected both, or --smoke")
     if args.mode == "time" and args.adapter:
         parser.error("--adapter: expected --mode rounds, got --mode time")
+    if args.mode == "rounds" and args.cases:
+        parser.error("--cases: expected --mode time, got --mode rounds")
     files, rows = (args.files[-1:], 1) if args.smoke else (args.files, args.rows)
     requests = [
         (file, row) for file in files for row in spread(read_requests(args.data, file), rows)
