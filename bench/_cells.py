@@ -17,6 +17,7 @@ Row = dict[str, Any]
 Files = dict[str, list[Row]]
 FULL = ("Qwen3-8B", "Llama-3.1-8B")  # shapes that answer all requests
 SAMPLE = 30  # of each file, for the others
+_RECORDED = ("text", "tokens", "answer", "hints")  # by `ooospec trace`, or of `eval-sidecar`
 _OF_OUTPUT = ("work", "save", "json", "shapes", "seconds")
 BROUGHT = ("train_bfcl", "train_glaive")  # files with rows of several calls, and of none
 
@@ -76,7 +77,7 @@ def with_records(files: Files, *records: Path | None) -> Files:
     for path in filter(None, records):
         for line in path.read_text().splitlines():
             found = json.loads(line)
-            kept = {key: found[key] for key in ("text", "answer", "hints") if key in found}
+            kept = {key: found[key] for key in _RECORDED if key in found}
             known.setdefault(str(found["id"]), {}).update(kept)
     return {
         file: [row | known.get(str(row["id"]), {}) for row in rows] for file, rows in files.items()

@@ -70,6 +70,25 @@ def test_rounds_of_a_recorded_run_are_those_of_the_engine() -> None:
     assert len(num_rounds) > 1
 
 
+def test_a_trace_is_replayed_in_the_tokens_that_were_written() -> None:
+    """A model may cut a word where its tokenizer would not."""
+    recorded, text = Recorded(tiny_tokenizer()), call_text()
+    encode, end = recorded.table.encode, tiny_tokenizer().eos_token_id
+    middle = text.index("weather") + 3
+    written = encode(text[:middle]) + encode(text[middle:])
+    usual = encode(text)
+    assert written != usual
+
+    def read(**trace: Any) -> list[int]:
+        return recorded.answer(ROW | {"text": text, **trace}).token_ids
+
+    assert read(tokens=[*written, end]) == read(tokens=written) == [*written, end]
+    other_end = encode("\n")  # of a model that has another
+    assert read(tokens=written + other_end) == [*written, end]
+    for foreign in (None, [], [5, 6, 7], [10**9], ["a"], written[1:]):
+        assert read(tokens=foreign) == [*usual, end]
+
+
 def test_a_log_gives_a_table_and_its_worst_requests(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,8 +80,8 @@ class Recorded:
         self.text = target_text(tokenizer, table=self.table)
 
     def answer(self, row: Mapping[str, Any]) -> RecordedAnswer:
-        """Returns a line of a log: messages, perhaps tools, and `token_ids` or `answer` (text),
-        perhaps `hints`.
+        """Returns a line of a log: messages, perhaps tools, `token_ids` or `answer` (text) or what
+        `ooospec trace` wrote (`text`, `tokens`), perhaps `hints`.
 
         Raises InvalidRequest for a line that has neither, or what cannot be read.
         """
@@ -95,6 +95,8 @@ class Recorded:
                 raise InvalidRequest(f"{name}: expected token_ids of the tokenizer, got {bad[0]!r}")
         elif isinstance(text, str) and text:
             token_ids = [*self.table.encode(text), self.text.end_token]
+        elif isinstance(row.get("text"), str) and row["text"]:
+            token_ids = self._traced(row["text"], row.get("tokens"))
         else:
             raise InvalidRequest(f"{name}: expected `token_ids` or `answer`, got neither")
         text = self.table.decode_bytes([t for t in token_ids if t != self.text.end_token])
@@ -108,6 +110,17 @@ class Recorded:
         return RecordedAnswer(
             name, list(row["messages"]), tools, prompt_ids, token_ids, decoded, hints
         )
+
+    def _traced(self, text: str, tokens: Any) -> list[int]:
+        """Returns the tokens of a text that a model wrote: the recorded ones, whose last may be an
+        end, where they are of this tokenizer and spell it. A model may cut words in its own way.
+        """
+        end = [self.text.end_token]
+        if isinstance(tokens, list) and all(isinstance(one, int) and one in self for one in tokens):
+            for written in (tokens, tokens[:-1]):
+                if self.table.decode_bytes(written) == text.encode(errors="replace"):
+                    return written + end
+        return self.table.encode(text) + end
 
     def __contains__(self, token: int) -> bool:
         return 0 <= token < len(self.text.vocab)

@@ -76,8 +76,6 @@ class Answers:
         """Returns what is to be answered. Raises InvalidRequest for a row with neither record nor
         reference calls.
         """
-        if row.get("text"):  # of `ooospec trace`
-            row = {"answer": row["text"], **row}
         if not is_recorded(row):
             if row.get("calls") is None:
                 raise InvalidRequest(f"{row.get('id')}: expected an answer or calls, got neither")

@@ -29,7 +29,7 @@ def estimate(
         Path,
         typer.Argument(
             help='Recorded answers, a line each: {"messages", "tools", "answer" or "token_ids"}, '
-            'and "hints" (calls) where a sidecar said some.',
+            'or of `ooospec trace`, and "hints" (calls) where a sidecar said some.',
             exists=True,
             dir_okay=False,
         ),
