@@ -354,7 +354,7 @@ def test_an_adapter_is_applied_and_one_of_another_base_is_refused(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"wave": "maybe"}, "wave: expected auto, always or never, got 'maybe'"),
+        ({"wave": "maybe"}, "wave: expected one of auto, always, wait, never, got 'maybe'"),
         ({"placement": "cloud"}, "placement: expected thread or process, got 'cloud'"),
         ({"num_rows": 0}, "num_rows: expected at least 1, got 0"),
         ({"num_threads": 2}, "num_threads: expected a process of its own"),
