@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,8 @@ from ooospec.bench.ablations import ChangedSidecar
 from ooospec.bench.sidecars import RecordedSidecar
 from ooospec.costs import RoundCosts
 from ooospec.engine import Engine
-from ooospec.hints import HintWait
+from ooospec.errors import EngineClosed
+from ooospec.hints import HintRouter, HintWait
 from ooospec.run import Run
 from ooospec.serve.limits import Limits
 from ooospec.serve.metrics import Metrics
@@ -201,3 +203,62 @@ def test_who_gives_up_waiting_leaves_the_server_usable(backend: Backend) -> None
     scheduler.close()
     engine.prefix_cache.clear()
     assert engine.pool.num_free == engine.pool.num_pages
+
+
+def test_a_wait_that_fails_ends_its_own_request_only(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = load(backend, Silent(), 600.0)
+    scheduler = Scheduler(engine, Limits(), Metrics())
+    working = Run.awaits_hints
+
+    def fails(self: Run) -> bool:
+        if self.request.messages[0]["content"] == "Weather?":  # type: ignore[index]
+            raise ZeroDivisionError("planted")
+        return working(self)
+
+    monkeypatch.setattr(Run, "awaits_hints", fails)
+
+    async def ask(text: str, method: str) -> str:
+        job = Job(engine.run(engine.request(user(text), TOOLS, max_tokens=80), method))
+        scheduler.submit(job)
+        return str([item async for item in job.items()][-1].text)
+
+    async def ask_both() -> list[Any]:
+        asked = ask("Weather?", "ooo"), ask("Tell me.", "toolspec")
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    failed, told = asyncio.run(ask_both())
+    assert isinstance(failed, ZeroDivisionError)
+    assert told == ANSWERS["Tell me."]
+    scheduler.close()
+    engine.prefix_cache.clear()
+    assert engine.pool.num_free == engine.pool.num_pages
+
+
+def test_an_engine_that_is_closed_ends_a_wait() -> None:
+    engine = load(make_engine().backend, Silent(), 600.0)
+    steps = engine.stream(user("Weather?"), TOOLS)
+    next(steps)  # the first token
+    closing = threading.Timer(0.1, engine.close)
+    closing.start()
+    with pytest.raises(EngineClosed):
+        next(steps)
+    closing.join()
+
+
+def test_nobody_looks_for_hints_without_the_lock(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hints that one request finds go to the drafters of others."""
+    engine = load(backend, Silent(), SHORT)
+    poll, polled = HintRouter.poll, []
+
+    def watched(self: HintRouter) -> None:
+        polled.append(engine.lock._is_owned())  # type: ignore[attr-defined]
+        poll(self)
+
+    monkeypatch.setattr(HintRouter, "poll", watched)
+    engine.generate(user("Weather?"), TOOLS, max_tokens=4)
+    assert len(polled) > 3
+    assert all(polled)

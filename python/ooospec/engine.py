@@ -311,7 +311,7 @@ class Engine:
                 self._check_open()
                 run.start()
             yield run
-            while not run.is_over and run.awaits_hints():
+            while not run.is_over and self._awaits_hints(run):
                 time.sleep(HINT_PAUSE)
             while not run.is_over:
                 self.step([run])
@@ -322,6 +322,11 @@ class Engine:
             with self.lock:
                 run.close()
         yield run.generation()
+
+    def _awaits_hints(self, run: Run) -> bool:
+        with self.lock:  # whose round looks for hints may have some for others too
+            self._check_open()
+            return run.awaits_hints()
 
 
 def _ids(prompt: Seq[int]) -> list[int]:

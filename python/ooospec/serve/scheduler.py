@@ -177,7 +177,7 @@ class Scheduler:
             pass
         for job in list(self._starting):
             self._start_on(job)
-        ready = [job for job in self._running if not job.run.awaits_hints()]
+        ready = [job for job in list(self._running) if self._is_ready(job)]
         if ready:
             self._round(ready)
         elif self._running and not self._starting:
@@ -231,6 +231,15 @@ class Scheduler:
             self._hand_over(job, job.run.delta())
         else:
             self._hand_over(job)
+
+    def _is_ready(self, job: Job) -> bool:
+        """Returns whether a job goes into the next round; ends one that fails at that question."""
+        with self._engine.lock:
+            waits = job.run.attempt(job.run.awaits_hints)
+        if job.run.error is not None:
+            self._hand_over(job)
+            return False
+        return not waits
 
     def _round(self, jobs: Sequence[Job]) -> None:
         start = time.perf_counter()
