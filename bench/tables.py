@@ -113,10 +113,10 @@ def ablations() -> list[list[str]]:
     cases = {
         "as it is, ooo": "as it is",
         "as it is, toolspec": "no sidecar (`toolspec`)",
-        "hints right at 0%, ooo": "all hints wrong",
+        "hints right at 0%, ooo": "all values wrong",
         "hints right at 50%, ooo": "half of the values right",
-        "hints right at 100%, ooo": "all hints right",
-        "hints right at 100%, waits for them, ooo": "all hints right, rounds wait for them",
+        "hints right at 100%, ooo": "all values right",
+        "hints right at 100%, waits for them, ooo": "all values right, rounds wait for the hints",
         "hints 20 ms late, ooo": "hints 20 ms late",
         "hints 200 ms late, ooo": "hints 200 ms late",
         "function only, ooo": "hints of the function only",

@@ -10,7 +10,11 @@ import pytest
 
 import ooospec
 from ooospec.backends.load import load_backend
-from ooospec.costs import COST_ROWS, RoundCosts, measure_costs
+from ooospec.costs import COST_ROWS, RoundClock, RoundCosts, measure_costs
+from ooospec.draft import Drafter
+from ooospec.drafting import RequestDrafter
+from ooospec.methods import METHODS
+from test_drafter import byte_text
 from tiny_models import tiny_model, tiny_tokenizer
 
 TRUE_US = [300.0, 500.0, 570.0, 660.0, 860.0, 1100.0, 1600.0]
@@ -90,6 +94,22 @@ def test_a_drafter_under_way_hears_of_new_costs() -> None:
     engine.close()
 
 
+def test_all_drafters_of_shared_rounds_hear_of_new_costs() -> None:
+    costs = RoundCosts(TRUE_US)
+    clock = RoundClock(costs)
+    drafters = [
+        RequestDrafter(Drafter(byte_text(), [], METHODS["toolspec"], [1]), number, None, clock)
+        for number in (1, 2)
+    ]
+    for drafter in drafters:
+        drafter.propose(8)
+    for drafter in drafters:
+        drafter.commit([2])
+    for drafter in drafters:
+        drafter.prepare()
+    assert [drafter.drafter.costs_us for drafter in drafters] == [costs.curve()] * 2
+
+
 def test_a_slow_spell_leaves_the_ratios_alone() -> None:
     """Longer contexts and busy machines slow all sizes down, of which only some are seen."""
     costs = RoundCosts(TRUE_US)
@@ -99,7 +119,9 @@ def test_a_slow_spell_leaves_the_ratios_alone() -> None:
     assert now[0] == pytest.approx(900, rel=0.05)
     assert now[4] / now[0] == pytest.approx(860 / 300, rel=0.25)
     costs.observe(16, 1e9)  # the machine slept
-    assert costs.measured()[4] / now[4] < 1.2
+    slept = costs.measured()
+    assert slept[4] / now[4] < 1.2
+    assert slept[4] / slept[0] < 1.2 * now[4] / now[0]
 
 
 @pytest.mark.parametrize("us", [[1.0], [1.0] * 6 + [0.0]])

@@ -125,7 +125,7 @@ def test_times_are_those_of_the_rounds() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": "a"}, "a: expected `token_ids` or `answer`, got neither"),
+        ({"id": "a"}, "a: expected `token_ids`, `answer` or `text`, got none"),
         ({"id": "a", "token_ids": [1, 10**6]}, "of the tokenizer, got 1000000"),
         ({"id": "a", "answer": "x", "hints": ["y"]}, "expected hints with a name and arguments"),
     ],

@@ -15,7 +15,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"config": 3}, "config: expected an EngineConfig, got 3"),
     ({"backend": "warp"}, "backend: expected auto, fused or transformers, got 'warp'"),
     ({"placement": "here"}, "placement: expected thread or process, got 'here'"),
-    ({"wave": "maybe"}, "wave: expected auto, always or never, got 'maybe'"),
+    ({"wave": "maybe"}, "wave: expected one of auto, always, wait, never, got 'maybe'"),
     ({"device": "toaster"}, "device: expected one that is here, .*, got 'toaster'"),
     ({"dtype": "int3"}, "dtype: expected a floating point type .*, got 'int3'"),
     ({"adapter": "folder"}, "adapter: expected a sidecar beside 'folder', got none"),

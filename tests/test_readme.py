@@ -115,7 +115,7 @@ NUMBERS = [
     ("methods_time", "perfect hints, in total, wall", "p50", "{:.2f} x from request to last token"),
     ("methods_time", "sidecar dead, in total, wall", "p50", "no sidecar {:.2f} x"),
     ("methods_time", "all", "requests", "float32, {:.0f} requests of the three files, medians"),
-    ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x, but"),
+    ("methods_time", "prose, in total, wall", "p50", "in prose {:.2f} x (to"),
     ("methods_time", "prose, in total, wall", "p95", "but {:.2f} x at the 95th percentile"),
     ("methods_time", "ar, time a token, wall", "p50", "takes {:.2f} x the time of Hugging Face"),
     ("methods_time", "no tools, in total, wall", "p50", "no tools {:.2f} x"),
@@ -244,8 +244,8 @@ def test_it_says_in_which_cells_the_sidecar_is_ahead() -> None:
         )
 
     text = " ".join(README.split())
-    assert "decoding, `ooo` is ahead of `toolspec` in all files; from arrival it is so at" in text
-    assert "at 14B and 32B, and at 8B in two of three." in text
+    assert "Decoding, `ooo` is ahead of `toolspec` in all files; from arrival it is so at" in text
+    assert "at 14B and 32B, and at 8B in two of three, but there" in text
     shapes = ("Qwen3-14B", "Qwen3-32B", "Qwen3-8B")
     assert [ahead(shape, "decoding") for shape in shapes] == [3, 3, 3]
     assert [ahead(shape, "in total") for shape in shapes] == [3, 3, 2]
@@ -263,7 +263,7 @@ def test_it_says_what_auto_and_another_target_make_of_the_adapter() -> None:
     said = f"on {number} of these requests `ooo` was then {times[0]:.2f} x as fast from arrival, "
     assert f"{said}`toolspec` {times[1]:.2f} x" in text
     waits, own = rows("wave_wait")["ooo, R"], rows("target_specific")
-    said = f"round: {float(waits['call_rate']):.1f} tokens a round of the call, "
+    said = f'(`wave="wait"`): {float(waits["call_rate"]):.1f} tokens a round of the call, '
     with (ROOT / "bench" / "results" / "wave_wait.csv").open(newline="") as file:
         one = next(
             row

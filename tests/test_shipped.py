@@ -47,7 +47,7 @@ def test_names_are_folders_where_the_package_has_them(
 
 
 @pytest.mark.parametrize(
-    ("is_toy", "told", "expected"), [(True, None, [1]), (True, "2", []), (False, None, [])]
+    ("is_toy", "told", "expected"), [(True, None, [1, 7]), (True, "2", [7]), (False, None, [7])]
 )
 def test_toys_leave_the_other_cores_alone(
     is_toy: bool, told: str | None, expected: list[int], pair: Path, monkeypatch: pytest.MonkeyPatch
@@ -57,6 +57,7 @@ def test_toys_leave_the_other_cores_alone(
         monkeypatch.setenv("OMP_NUM_THREADS", told)
     num_threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", num_threads.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)  # as it is left
     sidecar = SIDECAR if is_toy else str(pair / "tiny-sidecar")
     options = ["--target", TARGET, "--sidecar", sidecar, "--device", "cpu"]
     assert run(["generate", "Hi", *options, "--max-tokens", "1"]) == 0

@@ -16,16 +16,17 @@ COST_ROWS = (1, 2, 4, 8, 16, 32, 64)  # sizes of a round whose time is measured
 MAX_REPEATS = 3
 SCALE_STEP = 0.2  # of a round's deviation goes to all sizes: the machine is busy, the context long
 OWN_STEP = 0.05  # and this to its own
-# And this to how a single row compares with more, where one round was of one kind and the next of
-# the other: what else uses the memory slows single rows alone, and can be over soon.
+# Of a round right behind one of the other kind, a single row or more of them, this goes to how the
+# two compare: what else uses the memory slows single rows alone, and ends soon.
 RATIO_STEP = 0.5
+RATIO_MOST = 1.25  # and it counts as off by no more: somebody else ran
 MOST = 2.0  # a round that took longer by more counts as this: somebody else ran
 
 
 class RoundCosts:
     """Microseconds of a round of each of COST_ROWS rows. Safe to share among threads.
 
-    Trees depend on the ratios between sizes alone.
+    Trees depend on the ratios between sizes alone. version: rises with every round that counts.
     """
 
     def __init__(self, measured_us: Sequence[float]) -> None:
@@ -36,6 +37,7 @@ class RoundCosts:
             )
         self._us = list(measured_us)
         self._was_single: bool | None = None  # the last round that was counted
+        self.version = 0
         self._lock = threading.Lock()
 
     def observe(self, num_rows: int, us: float) -> None:
@@ -47,8 +49,10 @@ class RoundCosts:
                 self._us[size] *= off ** (SCALE_STEP + (OWN_STEP if size == own else 0.0))
             is_single = own == 0
             if self._was_single is not None and is_single != self._was_single:
-                self._us[0] *= off ** (RATIO_STEP if is_single else -RATIO_STEP)
+                ratio = min(RATIO_MOST, max(1 / RATIO_MOST, off))
+                self._us[0] *= ratio ** (RATIO_STEP if is_single else -RATIO_STEP)
             self._was_single = is_single
+            self.version += 1
 
     def measured(self) -> list[float]:
         """Returns float[len(COST_ROWS)], the present estimates."""
@@ -62,7 +66,7 @@ class RoundCosts:
         least = self.measured()
         for size in range(len(least) - 2, -1, -1):
             least[size] = min(least[size], least[size + 1])
-        return [least[size] for size in SIZES]
+        return [least[size] for size in SIZE_OF_ROWS]
 
 
 class RoundClock:
@@ -91,15 +95,14 @@ class RoundClock:
             self._timed.append((sum(self._num_rows.values()), us))
             self._num_rows.clear()
 
-    def settle(self) -> bool:
-        """Lets the costs know of the rounds that are over; returns whether there were any. Apart
-        from committed(), so that the next launch does not wait for it.
+    def settle(self) -> None:
+        """Lets the costs know of the rounds that are over. Apart from committed(), so that the next
+        launch does not wait for it.
         """
         timed, self._timed = self._timed, []
         for num_rows, us in timed:
             if num_rows <= MAX_NODES:
                 self.costs.observe(num_rows, us)
-        return bool(timed)
 
     def closed(self, request_id: int) -> None:
         """Hears that a request is over, whatever became of its last round."""
@@ -132,4 +135,4 @@ def _size_of(num_rows: int) -> int:
     return next(i for i, rows in enumerate(COST_ROWS) if rows >= num_rows)
 
 
-SIZES = [_size_of(num_rows) for num_rows in range(1, MAX_NODES + 1)]  # of rounds by their rows
+SIZE_OF_ROWS = [_size_of(num_rows) for num_rows in range(1, MAX_NODES + 1)]

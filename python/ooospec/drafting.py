@@ -36,6 +36,7 @@ class RequestDrafter:
     arrivals: list[HintArrival] = field(default_factory=list)
     trial: Trial | None = None
     wait: HintWait | None = None
+    costs_version: int = 0  # of those that the drafter knows
     self_branches: SelfBranches | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,13 +66,18 @@ class RequestDrafter:
         """See Drafter.prepare; with the hints that have arrived."""
         if self.router is not None:
             self.router.poll()
-        if self.clock is not None and self.clock.settle():
-            self.drafter.set_costs(self.clock.costs.curve())
+        if self.clock is not None:
+            self.clock.settle()
+            version = self.clock.costs.version
+            if version != self.costs_version:
+                self.drafter.set_costs(self.clock.costs.curve())
+                self.costs_version = version
         self.drafter.prepare()
 
     def awaits_hints(self) -> bool:
         """Returns whether the first round is better put off: the wave is under way. What has
         arrived of it is written and tokenised meanwhile. Cost: of prepare(), where there is news.
+        Mutates: `wait`, which begins with the first question and is None once it is over.
         """
         if self.wait is None:
             return False
@@ -177,7 +183,8 @@ class Drafting:
             and bool(request.tools)
             and bool(request.messages)
         )
-        trial = self._trial(method, request) if asks else None
+        is_ready = asks and self.router.sidecar.status.startswith("ready")  # type: ignore[union-attr]
+        trial = self._trial(method, request) if is_ready else None
         way = self.wave if trial is None else trial.way
         if not asks or way == "never":
             return RequestDrafter(drafter, request.request_id, None, self._clock, trial=trial)
@@ -188,14 +195,14 @@ class Drafting:
             request.request_id, request.messages, request.tools or [], request.tenant
         )
         wait = None
-        if way == "wait" and self.router.sidecar.status.startswith("ready"):
+        if way == "wait" and is_ready:
             wait = HintWait(arrivals, self._most_seconds())
         return RequestDrafter(
             drafter, request.request_id, self.router, self._clock, arrivals, trial, wait
         )
 
     def _most_seconds(self) -> float:
-        """Returns how long hints are waited for: what they save is less."""
+        """Returns how long hints are waited for at most: all rounds of a call without hints."""
         if self.costs is None:
             return WAIT_SECONDS
         return EXPECTED_ROUNDS * self.costs.measured()[0] / 1e6

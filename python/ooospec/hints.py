@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ooospec._core import _C
 from ooospec.draft import Drafter
 
-LAST = (_C.HintKind.END, _C.HintKind.ERROR)  # kinds of the last record of a wave
+LAST = (_C.HintKind.END, _C.HintKind.ERROR)  # kinds that end what is said of a call
 MAX_RECORDS_A_POLL = 256  # a poll is short, whatever a sidecar writes
 
 
@@ -34,7 +34,9 @@ class AnySidecar(Protocol):
         tools: Sequence[dict[str, Any]],
         tenant: str = "",
     ) -> None:
-        """Starts a wave for a request of a tenant. Never blocks."""
+        """Starts a wave for a request of a tenant. Never blocks. Its last record is END or ERROR;
+        who waits for hints waits in vain otherwise.
+        """
 
     def cancel(self, request_id: int) -> None:
         """Ends the request's wave, if it still runs. Never blocks."""
@@ -120,9 +122,15 @@ class HintWait:
         self._until: float | None = None
 
     def is_over(self) -> bool:
-        """Returns whether the wave has ended, by the records that were polled, or time is up."""
+        """Returns whether the wave has ended or time is up, which runs from the first question on.
+        Mutates: when that was.
+        """
         now = time.perf_counter()
         if self._until is None:
             self._until = now + self._seconds
-        ended = bool(self._arrivals) and self._arrivals[-1].kind in LAST
-        return ended or now >= self._until
+        return self.has_ended or now >= self._until
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the wave has ended, by the records that were polled."""
+        return any(arrival.kind in LAST for arrival in self._arrivals)

@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ooospec._core import _C
 from ooospec.backends.base import Ask, Backend
 from ooospec.errors import OutOfPages
 from ooospec.formats import Message, Tool, answer_calls
@@ -22,7 +23,7 @@ from ooospec.self_branches import SelfBranches
 if TYPE_CHECKING:
     from ooospec.engine import Engine
 
-HINT_PAUSE = 2e-5  # seconds between two looks for hints that are waited for
+HINT_PAUSE = 1e-4  # seconds between two looks for hints that are waited for
 DEFAULT_MAX_TOKENS = 1024
 
 
@@ -173,7 +174,9 @@ class Run:
     def hint_ages(self) -> list[float]:
         """Seconds from begin() to the arrival of each hint, in order."""
         arrivals = getattr(self._drafter, "arrivals", [])
-        return [arrival.time - self._began for arrival in arrivals]
+        return [
+            arrival.time - self._began for arrival in arrivals if arrival.kind != _C.HintKind.ERROR
+        ]
 
     def attempt(self, step: Callable[..., Any], *args: Any) -> Any:
         """Does a step of this run alone and returns what it returns; what it raises is the run's

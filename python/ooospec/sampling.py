@@ -38,7 +38,7 @@ class SamplingParams:
     temperature: 0 is greedy. top_k: keep the k likeliest, 0 keeps all. top_p: then keep the
     likeliest that reach this probability together, 1 keeps all. seed, choice: key of the noise;
     None: a seed of the request's own. min_tokens: no end of sequence or stop string before so many
-    tokens, at most max_tokens. max_tokens: most tokens of the answer; None: 1024, or fewer where
+    tokens, not above max_tokens. max_tokens: most tokens of the answer; None: 1024, or fewer where
     context and cache leave less. stop: strings that end the answer, not part of it. ignore_eos: go
     on after an end of sequence.
 

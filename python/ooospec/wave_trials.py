@@ -20,9 +20,9 @@ Way = Literal["always", "wait", "never"]  # see SidecarConfig.wave
 
 @dataclass
 class Times:
-    """Logarithms of the times of answers of one way, over those of plain decoding.
+    """Running mean and variance of log(time / time of plain decoding) over the answers of one way.
 
-    mean, variance: of `num`, so many as count.
+    num: answers that count.
     """
 
     num: float = 0.0

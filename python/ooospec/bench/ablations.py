@@ -100,7 +100,8 @@ def hints_first(method: MakeDrafter) -> MakeDrafter:
         wait = HintWait(drafter.arrivals, WAVE_SECONDS)
         while drafter.router is not None and not wait.is_over():
             drafter.router.poll()
-        if drafter.router is not None and not drafter.arrivals:
+        if drafter.router is not None and not wait.has_ended:
+            drafter.finish()
             raise TimeoutError(f"sidecar: expected the end of a wave within {WAVE_SECONDS} s")
         return drafter
 

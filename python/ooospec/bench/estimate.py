@@ -98,7 +98,7 @@ class Recorded:
         elif isinstance(row.get("text"), str) and row["text"]:
             token_ids = self._traced(row["text"], row.get("tokens"))
         else:
-            raise InvalidRequest(f"{name}: expected `token_ids` or `answer`, got neither")
+            raise InvalidRequest(f"{name}: expected `token_ids`, `answer` or `text`, got none")
         text = self.table.decode_bytes([t for t in token_ids if t != self.text.end_token])
         hints = row.get("hints")
         for hint in hints or ():

@@ -227,9 +227,20 @@ def open_engine(
 ) -> Iterator[Engine]:
     """Gives the engine of these options, having said on `console` what it loads; closes it.
 
-    wait_for_hints: a request's first round waits for all hints. Raises OoospecError for what cannot
-    be loaded.
+    wait_for_hints: a request's first round waits for all hints, however long. Raises OoospecError
+    for what cannot be loaded.
     """
+    with (
+        _spare_threads(target, sidecar, how.draft_model),
+        _opened(target, sidecar, how, console, wait_for_hints) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def _opened(
+    target: str, sidecar: str | None, how: EngineOptions, console: Console, wait_for_hints: bool
+) -> Iterator[Engine]:
     from ooospec.loading import load
     from ooospec.sidecar.placement import open_sidecar
     from ooospec.sidecar.ready import ReadySidecar
@@ -240,7 +251,6 @@ def open_engine(
         announce("sidecar", sidecar, console)
     elif how.adapter is not None:
         raise InvalidRequest("--adapter: expected a --sidecar that it belongs to, got none")
-    _spare_threads(target, sidecar, how.draft_model)
     adapter = None if how.adapter is None else str(how.adapter)
     running: Any = sidecar
     try:
@@ -285,18 +295,24 @@ def open_engine(
         engine.close()
 
 
-def _spare_threads(*models: str | None) -> None:
+@contextmanager
+def _spare_threads(*models: str | None) -> Iterator[None]:
     """Runs this process on one thread where its models are toys, unless OMP_NUM_THREADS is set.
 
     Their products are too small for a second one, which spins while it waits: 200 tokens of plain
     decoding take 0.7 to 0.9 s with either, but two such commands at once on two cores 3.5 to 42 s
     with two threads each, and 0.8 to 1.8 s with one. A prompt of 120 tokens takes 12 ms, not 8.
     """
-    toys = all(model is None or shipped_folder(model) is not None for model in models)
-    if toys and "OMP_NUM_THREADS" not in os.environ:
-        import torch
+    import torch
 
+    toys = all(model is None or shipped_folder(model) is not None for model in models)
+    before = torch.get_num_threads()
+    if toys and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_method(method: str, how: EngineOptions) -> None:

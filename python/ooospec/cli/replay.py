@@ -92,6 +92,8 @@ def replay(
     from ooospec.bench.shapes import shape_of
 
     check_matplotlib()
+    if wave is opt.Wave.auto:
+        raise InvalidRequest("--wave: expected always, wait or never in a replay, got auto")
     console = Console(stderr=True)
     shapes = [shape_of(name) for name in shape]
     if split_device is not None and sidecar_shape is None:
