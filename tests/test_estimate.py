@@ -85,6 +85,10 @@ def test_a_trace_is_replayed_in_the_tokens_that_were_written() -> None:
     assert read(tokens=[*written, end]) == read(tokens=written) == [*written, end]
     other_end = encode("\n")  # of a model that has another
     assert read(tokens=written + other_end) == [*written, end]
+    first = encode("Zürich")[:1]
+    assert recorded.table.decode_bytes(first) == b"Z\xc3"  # where tokens ran out
+    half = {"text": "Z\ufffd", "tokens": first}
+    assert recorded.answer(ROW | half).token_ids == [*first, end]
     for foreign in (None, [], [5, 6, 7], [10**9], ["a"], written[1:]):
         assert read(tokens=foreign) == [*usual, end]
 
@@ -128,6 +132,11 @@ def test_times_are_those_of_the_rounds() -> None:
         ({"id": "a"}, "a: expected `token_ids`, `answer` or `text`, got none"),
         ({"id": "a", "token_ids": [1, 10**6]}, "of the tokenizer, got 1000000"),
         ({"id": "a", "answer": "x", "hints": ["y"]}, "expected hints with a name and arguments"),
+        ({"id": "a", "answer": "x", "hints": [{"arguments": {}}]}, "expected hints with a name"),
+        ({"id": "a", "answer": "x", "hints": 5}, "a: expected a list of hints, got 5"),
+        ({"id": "a", "answer": "x\ud800"}, "a: answer: expected Unicode text, got half"),
+        ({"id": "a", "text": "\ud800", "tokens": [1]}, "a: text: expected Unicode text, got half"),
+        ({"id": "a", "answer": "x", "tools": [{"function": {"name": "f", "parameters": []}}]}, "f"),
     ],
 )
 def test_what_is_refused(

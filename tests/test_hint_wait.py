@@ -111,6 +111,16 @@ def test_without_end_the_wait_has_one(backend: Backend) -> None:
         assert finish(engine, run) == ANSWERS["Weather?"]
 
 
+def test_a_sidecar_that_dies_ends_the_wait(backend: Backend) -> None:
+    sidecar = Silent()
+    engine = load(backend, sidecar, 600.0)
+    run = begun(engine)
+    assert run.awaits_hints()
+    sidecar.status = "dead: killed"
+    assert not run.awaits_hints()
+    assert finish(engine, run) == ANSWERS["Weather?"]
+
+
 def test_an_error_ends_the_wait(backend: Backend) -> None:
     sidecar = Silent()
     engine = load(backend, sidecar)

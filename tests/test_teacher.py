@@ -79,3 +79,12 @@ def test_a_killed_trace_goes_on(tmp_path: Path) -> None:
     (failed,) = (json.loads(line) for line in files.failed_path.read_text().splitlines())
     assert failed["reason"] == "a call of an unknown function: halt"
     assert failed["text"] == bad
+
+
+def test_a_request_without_bytes_of_its_own_stops_no_trace(tmp_path: Path) -> None:
+    files = TraceFiles(tmp_path / "traces.jsonl")
+    half = {**request("b \ud800"), "messages": [{"role": "user", "content": "\ud800"}]}
+    files.add(half, None, "not run: half of a surrogate pair")
+    assert files.done() == {"b \ud800"}
+    assert list(trace(Teacher(GOOD), [half, request("c")], files)) == [""]  # type: ignore[arg-type]
+    assert files.done() == {"b \ud800", "c"}

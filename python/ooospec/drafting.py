@@ -86,7 +86,7 @@ class RequestDrafter:
         self.router.poll()
         if len(self.arrivals) > num_before:
             self.drafter.prepare()
-        if self.wait.is_over():
+        if self.wait.is_over() or not is_ready(self.router):
             self.wait = None
         return self.wait is not None
 
@@ -183,8 +183,8 @@ class Drafting:
             and bool(request.tools)
             and bool(request.messages)
         )
-        is_ready = asks and self.router.sidecar.status.startswith("ready")  # type: ignore[union-attr]
-        trial = self._trial(method, request) if is_ready else None
+        may_wait = asks and is_ready(self.router)
+        trial = self._trial(method, request) if may_wait else None
         way = self.wave if trial is None else trial.way
         if not asks or way == "never":
             return RequestDrafter(drafter, request.request_id, None, self._clock, trial=trial)
@@ -195,7 +195,7 @@ class Drafting:
             request.request_id, request.messages, request.tools or [], request.tenant
         )
         wait = None
-        if way == "wait" and is_ready:
+        if way == "wait" and may_wait:
             wait = HintWait(arrivals, self._most_seconds())
         return RequestDrafter(
             drafter, request.request_id, self.router, self._clock, arrivals, trial, wait
@@ -212,3 +212,8 @@ class Drafting:
             return None
         trials = self._trials.setdefault(method.name, WaveTrials())
         return Trial(trials, len(request.prompt_ids))
+
+
+def is_ready(router: HintRouter | None) -> bool:
+    """Returns whether there is a sidecar of which hints can come."""
+    return router is not None and str(router.sidecar.status).startswith("ready")

@@ -15,7 +15,7 @@ from ooospec._core import _C
 from ooospec.config import MAX_NODES
 from ooospec.draft import Drafter, DraftStore
 from ooospec.errors import InvalidRequest
-from ooospec.formats import answer_calls, render, tools_as_json
+from ooospec.formats import answer_calls, check_tools, render, tools_as_json, unicode
 from ooospec.methods import METHODS, Method
 from ooospec.replay import ReplayRound, replay, slot_records
 from ooospec.target_text import target_text
@@ -87,6 +87,10 @@ class Recorded:
         """
         name = str(row.get("id", "request"))
         tools = tools_as_json(row.get("tools")) or []
+        check_tools(tools)
+        for key in ("answer", "text"):
+            if isinstance(row.get(key), str):
+                unicode(row[key], f"{name}: {key}")
         prompt_ids = self.table.encode(render(self.tokenizer, row["messages"], tools or None))
         token_ids, text = row.get("token_ids"), row.get("answer")
         if isinstance(token_ids, list) and token_ids:
@@ -101,8 +105,11 @@ class Recorded:
             raise InvalidRequest(f"{name}: expected `token_ids`, `answer` or `text`, got none")
         text = self.table.decode_bytes([t for t in token_ids if t != self.text.end_token])
         hints = row.get("hints")
+        if not isinstance(hints, list | None):
+            raise InvalidRequest(f"{name}: expected a list of hints, got {hints!r:.80}")
         for hint in hints or ():
-            if not isinstance(hint, dict) or not isinstance(hint.get("arguments"), dict):
+            said = hint if isinstance(hint, dict) else {}
+            if not isinstance(said.get("name"), str) or not isinstance(said.get("arguments"), dict):
                 raise InvalidRequest(
                     f"{name}: expected hints with a name and arguments, got {hint!r:.80}"
                 )
@@ -118,7 +125,7 @@ class Recorded:
         end = [self.text.end_token]
         if isinstance(tokens, list) and all(isinstance(one, int) and one in self for one in tokens):
             for written in (tokens, tokens[:-1]):
-                if self.table.decode_bytes(written) == text.encode(errors="replace"):
+                if self.table.decode_bytes(written).decode(errors="replace") == text:
                     return written + end
         return self.table.encode(text) + end
 

@@ -44,7 +44,7 @@ def read_requests(
 
 def _parse(line: str, where: str) -> Request:
     try:
-        request = json.loads(line)
+        request = json.loads(line.strip())
     except (ValueError, RecursionError) as error:
         got = f"{line.strip():.60}"
         if isinstance(error, json.JSONDecodeError):

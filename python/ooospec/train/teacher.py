@@ -55,7 +55,11 @@ class TraceFiles:
             row["call"] = first_call(answer)
         path = self.failed_path if failure else self.path
         make_folder(path.parent)
-        append_whole(path, (json.dumps(row, ensure_ascii=False) + "\n").encode())
+        try:
+            line = json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # half of a surrogate pair has no bytes
+            line = json.dumps(row).encode()
+        append_whole(path, line + b"\n")
 
 
 def trace(
