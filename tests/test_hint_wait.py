@@ -274,3 +274,24 @@ def test_nobody_looks_for_hints_without_the_lock(
     engine.generate(user("Weather?"), TOOLS, max_tokens=4)
     assert len(polled) > 3
     assert all(polled)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_trials_learn_of_waves_that_ran(backend: Backend, runs: bool) -> None:
+    """A sidecar may say at once that a wave does not pay: the answer had no hints, whatever way."""
+    sidecar = RecordedSidecar([CALL]) if runs else Declines()
+    costs = RoundCosts([1e6 * SHORT / EXPECTED_ROUNDS] * 7)
+    engine = ooospec.load(backend, sidecar=sidecar, cost_model=costs)
+    engine.drafting.wave = "auto"  # type: ignore[union-attr]
+    for _ in range(3):
+        assert finish(engine, begun(engine)) == ANSWERS["Weather?"]
+    said = engine.drafting.status  # type: ignore[union-attr]
+    assert all(way in said for way in ("always", "wait", "never")) == runs
+    assert ("none yet" in said) != runs
+
+
+class Declines(Silent):
+    """A sidecar that gives each request up as it is asked."""
+
+    def ask(self, request_id: int, *args: Any, **kwargs: Any) -> None:
+        assert self.ring.try_push(request_id, _C.HintKind.ERROR, 0, 0, 0, "does not pay")

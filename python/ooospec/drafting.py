@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ooospec._core import _C
 from ooospec.costs import RoundClock, RoundCosts
 from ooospec.draft import Drafter, DraftStore, DraftTree, TargetText
 from ooospec.draft_model import DraftModel, DraftModelSource
@@ -96,12 +97,16 @@ class RequestDrafter:
         return self.drafter.wants_top8
 
     def finish(self) -> None:
-        """Ends the request: no more hints, and its answer is learnt."""
+        """Ends the request: no more hints, and its answer is learnt. Its time is not, where the
+        sidecar said at once that there will be no wave.
+        """
         if self.router is not None:
+            self.router.poll()
             self.router.close(self.request_id)
+        had_its_way = not self.arrivals or self.arrivals[0].kind != _C.HintKind.ERROR
         if self.clock is not None:
             self.clock.closed(self.request_id)
-            if self.trial is not None:
+            if self.trial is not None and had_its_way:
                 self.trial.finish(self.clock.costs.measured()[0] / 1e6)
         self.drafter.finish()
 

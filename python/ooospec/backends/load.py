@@ -161,10 +161,11 @@ def merge_adapter(model: Any, adapter: str | os.PathLike[str]) -> Any:
         name for name in wanted.keys() | stored.keys() if wanted.get(name) != stored.get(name)
     )
     if odd:
+        count = len(wanted.keys() | stored.keys())
         wrapped.unload()
         raise AdapterMismatch(
             f"adapter: made for {base}; expected {odd[0]} of shape {wanted.get(odd[0])}, "
-            f"got {stored.get(odd[0])} ({len(odd)} of {len(wanted)} tensors differ)"
+            f"got {stored.get(odd[0])} ({len(odd)} of {count} tensors differ)"
         )
     wrapped.load_adapter(str(folder), "default", is_trainable=False)
     return wrapped.merge_and_unload()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ooospec
+from ooospec._core import _C
 from ooospec.bench.calls import call_rounds, rightness
 from ooospec.bench.records import Record, RecordFile
 from ooospec.bench.sidecars import RecordedSidecar, plain_calls
@@ -242,6 +243,9 @@ class Answered:
         counted = call_rounds(pieces, row.get("tools") or [], self.answer)
         right = rightness(self.answer, row)
         wave = self.traced.wave
+        if wave is not None and wave.outcome == "skipped":
+            wave = None
+        hints = [one for one in self.traced.arrivals if one.kind != _C.HintKind.ERROR]
         return Record(
             target=target,
             file=file,
@@ -264,7 +268,7 @@ class Answered:
             function=None if right is None else right.function,
             arguments=None if right is None else [right.num_right, right.num_arguments],
             wave=None if wave is None else [wave.start - self.arrival, wave.stop - self.arrival],
-            hints=[one.time - self.arrival for one in self.traced.arrivals],
+            hints=[one.time - self.arrival for one in hints],
             ages=hint_ages(self.traced),
         )
 

@@ -317,6 +317,8 @@ def _spare_threads(*models: str | None) -> Iterator[None]:
 
 def check_method(method: str, how: EngineOptions) -> None:
     """Raises InvalidRequest for a method that the engine of these options will not have."""
+    if method == "draft" and how.draft_model is None:
+        raise InvalidRequest("--method draft: expected a --draft-model, got none")
     known = methods_with(draft_model=how.draft_model is not None)
     if method not in known:
         raise InvalidRequest(f"--method: expected {', '.join(known)}, got {method!r}")
