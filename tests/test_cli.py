@@ -134,7 +134,10 @@ def test_generate_samples_the_same_for_the_same_seed(
         (["generate", "--target", "M", "x", "--wave", "maybe"], "'maybe' is not one of"),
         # Before a model is looked for:
         (["generate", "--target", "/no/model", "x", "--method", "warp"], "--method: expected ar, "),
-        (["generate", "--target", "/no/model", "x", "--method", "draft"], "got 'draft'"),
+        (
+            ["generate", "--target", "/no/model", "x", "--method", "draft"],
+            "a --draft-model, got none",
+        ),
         (["generate", "--target", "/no/model", "x", "--top-p", "2"], "top_p: expected"),
         (["demo", "--target", "/no/model", "--method", "warp"], "--method: expected ar, "),
         (["selfcheck", "--target", "/no/model", "--method", "warp"], "--method: expected ar, "),
