@@ -14,7 +14,7 @@ import pytest
 import ooospec
 from ooospec import _C
 from ooospec.backends.base import Backend
-from ooospec.bench.ablations import ChangedSidecar
+from ooospec.bench.ablations import ChangedSidecar, hints_first
 from ooospec.bench.sidecars import RecordedSidecar
 from ooospec.costs import RoundCosts
 from ooospec.engine import Engine
@@ -295,3 +295,18 @@ class Declines(Silent):
 
     def ask(self, request_id: int, *args: Any, **kwargs: Any) -> None:
         assert self.ring.try_push(request_id, _C.HintKind.ERROR, 0, 0, 0, "does not pay")
+
+
+def test_a_prefill_that_waits_for_hints_says_that_none_came(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wave that began and did not end is none that was waited for."""
+    monkeypatch.setattr("ooospec.bench.ablations.WAVE_SECONDS", SHORT)
+    sidecar = Silent()
+    engine = load(backend, sidecar, wave="always")
+    request = engine.request(user("Weather?"), TOOLS)
+    function = _C.HintKind.FUNCTION
+    assert sidecar.ring.try_push(request.request_id, function, 0, 0, 0, "get_weather")
+    with pytest.raises(TimeoutError, match="expected the end of a wave within"):
+        hints_first(engine.methods["ooo"])(request)
+    assert not engine.drafting.router._live  # type: ignore[union-attr]
