@@ -61,7 +61,7 @@ class Subjects:
         self.backend = load_backend(copy.deepcopy(self.model, shared), tokenizer=tokenizer)
         self.max_tokens = args.max_tokens
         self.wanted = args.cases or CASES
-        self.beside_plain = () if args.cases else ("HF",)
+        self.with_hugging_face = not args.cases
         self.costs = measure_costs(self.backend)
         self.costs_us = tuple(self.costs.measured())
         self.sidecars = {name: RecordedSidecar() for name in HINTED[:2]}
@@ -157,14 +157,14 @@ def run_request(subjects: Subjects, row: dict[str, Any], number: int) -> Gains:
     num_waves = subjects.num_waves
     most = subjects.max_tokens
     lanes = {"ar": subjects.steps(row, "ar", most)}
-    lanes |= {name: subjects.hugging_face(row) for name in subjects.beside_plain}
+    if subjects.with_hugging_face:
+        lanes["HF"] = subjects.hugging_face(row)
     first = run_lanes(lanes)
-    plain = first.pop("ar")
-    ratios = {}
-    for theirs in first.values():
-        if theirs.answer != plain.answer.token_ids:
+    plain, ratios = first["ar"], {}
+    if subjects.with_hugging_face:
+        if first["HF"].answer != plain.answer.token_ids:
             raise SystemExit(f"{row['id']}: ar differs from Hugging Face generate")
-        ratios = {clock: plain.decode(clock) / theirs.decode(clock) for clock in CLOCKS}
+        ratios = {clock: plain.decode(clock) / first["HF"].decode(clock) for clock in CLOCKS}
         print(f"{row['id']}: ar / Hugging Face {ratios['wall']:.3f} (cpu {ratios['cpu']:.3f})")
     usage = plain.answer.usage
     num_new = usage.prompt_tokens - usage.cached_tokens

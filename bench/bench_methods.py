@@ -56,7 +56,10 @@ def main() -> None:
         "--work", type=Path, help="folder of what was measured; a run goes on from there"
     )
     parser.add_argument(
-        "--cases", nargs="+", choices=CASES, help="of time: these alone, without Hugging Face"
+        "--cases",
+        nargs="+",
+        choices=CASES,
+        help="of time: these alone, and `ar` is not compared with Hugging Face",
     )
     parser.add_argument("--max-tokens", type=int, default=128)
     parser.add_argument("--device", default="cpu")
